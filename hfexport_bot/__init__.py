@@ -1,0 +1,1 @@
+"""hfexport-bot: keeps Hugging Face models exportable."""
