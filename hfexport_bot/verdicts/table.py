@@ -28,9 +28,10 @@ Side = Outcome | Missing
 class Facts:
     """What the table needs to know beyond the two outcomes.
 
-    ``accepted``: a valid entry of the base revision's settings accepts this finding. ``stable``: reruns agreed (or
-    none was needed). ``same_graph``: graph and constants are the same on both sides. ``interface_moved`` and
-    ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both failures have one signature.
+    ``accepted``: a valid entry of the base revision's settings accepts this finding. ``stable``: reruns
+    agreed, or none was needed. ``same_graph``: graph and constants are the same on both sides.
+    ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both failures
+    have one signature.
     """
 
     accepted: bool = False
@@ -55,17 +56,14 @@ def judge(base: Side, head: Side, facts: Facts) -> VerdictKind:
     passes on both sides          ``interface``, ``drift``, ``unchanged`` or ``ok``, in this order
     ============================  ===================================================================
 
-    Only ``pass`` passes: a case that was skipped or had no model is one that fails, and ``pass`` then ``skipped``
-    is a regression like any other until the base revision's settings accept it. An accepted regression is ``known``.
+    Only ``pass`` passes: a case that was skipped or had no model is one that fails, and ``pass`` then
+    ``skipped`` is a regression like any other until the base revision's settings accept it. An accepted
+    regression is ``known``.
 
     Raises ``ValueError`` for two sides that cannot meet: absent on both, or a head that was not run.
     """
-    if head is NOT_RUN or (base is ABSENT and head is ABSENT):
-        raise ValueError(f"no verdict on base {_name(base)!r} and head {_name(head)!r}")
-    if isinstance(head, Missing):
-        return VerdictKind.REMOVED
-    if isinstance(base, Missing):
-        return VerdictKind.NEW if base is ABSENT else VerdictKind.NO_BASELINE
+    if isinstance(base, Missing) or isinstance(head, Missing):
+        return _one_sided(base, head)
     if not facts.stable:
         return VerdictKind.FLAKY
 
@@ -78,6 +76,14 @@ def judge(base: Side, head: Side, facts: Facts) -> VerdictKind:
         return VerdictKind.FIXED
     same = facts.alike and base.kind is head.kind and base.stage == head.stage
     return VerdictKind.KNOWN if same else VerdictKind.CHANGED
+
+
+def _one_sided(base: Side, head: Side) -> VerdictKind:
+    if head is NOT_RUN or (base is ABSENT and head is ABSENT):
+        raise ValueError(f"no verdict on base {_name(base)!r} and head {_name(head)!r}")
+    if head is ABSENT:
+        return VerdictKind.REMOVED
+    return VerdictKind.NEW if base is ABSENT else VerdictKind.NO_BASELINE
 
 
 def _both_pass(facts: Facts) -> VerdictKind:

@@ -1,0 +1,58 @@
+# make setup   a virtual environment in .venv with everything pinned; seconds when nothing has changed
+# make test    set up, then the tests that are not slow        make test PYTEST_ARGS="-m slow"
+# make demo    set up, then the main job on a small repository built on the spot
+# make lint    ruff, strict types, import directions
+# make lock    write requirements.lock anew from pyproject.toml
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+LOCK := requirements.lock
+STAMP := $(VENV)/.complete
+PYTEST_ARGS ?=
+# PyTorch's own CPU index, where the default one would bring gigabytes of CUDA.
+TORCH_INDEX ?=
+TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
+PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+
+.PHONY: setup test demo lint lock
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+$(STAMP): $(LOCK) pyproject.toml
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "error: there is no $(PYTHON); install Python 3.11 or newer, or name one: make PYTHON=python3.11"; exit 1; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $$($(PYTHON) --version) is too old, Python 3.11 or newer is needed: make PYTHON=python3.11"; exit 1; } >&2
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "error: $(PYTHON) has no venv module; install it (Debian and Ubuntu: apt install python3-venv)"; exit 1; } >&2
+	@echo "Setting up $(VENV) (some minutes the first time) ..."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip $(INSTALL_TORCH)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -r $(LOCK)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --editable .
+	@touch $@
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+demo: setup
+	@$(BIN)/python examples/demo/run_demo.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# torch first: resolved among the rest it could come with CUDA. The suffix of a local build does not belong in the lock.
+lock:
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	$(PYTHON) -m venv "$$work/venv"; \
+	"$$work/venv/bin/pip" $(INSTALL_TORCH); \
+	"$$work/venv/bin/pip" install $(PIP_FLAGS) --editable '.[dev]'; \
+	{ sed -n '/^#/p' $(LOCK); \
+	  "$$work/venv/bin/pip" freeze --exclude-editable | sed 's/+cpu$$//'; } > "$$work/lock"; \
+	cp "$$work/lock" $(LOCK)
