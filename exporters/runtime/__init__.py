@@ -1,0 +1,44 @@
+"""Run an artifact in the runtime it was made for, inputs bound by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporters.runtime.session import Session, UnsupportedByRuntime
+
+if TYPE_CHECKING:
+    from exporters.artifacts import Artifact
+
+__all__ = ["Session", "UnsupportedByRuntime", "open_session", "write_program"]
+
+
+def open_session(artifact: Artifact) -> Session:
+    """Load an artifact's program. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it."""
+    if artifact.backend == "onnx":
+        from exporters.runtime.onnx import OnnxSession
+
+        return OnnxSession(artifact)
+    if artifact.backend == "executorch":
+        from exporters.runtime.executorch import ExecutorchSession
+
+        return ExecutorchSession(artifact)
+    from exporters.runtime.dynamo import DynamoSession
+
+    return DynamoSession(artifact)
+
+
+def write_program(artifact: Artifact, target: Path) -> None:
+    """Write an artifact's native program to ``target``."""
+    program = artifact.program
+    if isinstance(program, Path):
+        target.write_bytes(program.read_bytes())
+    elif artifact.backend == "onnx":
+        program.save(target)
+    elif artifact.backend == "executorch":
+        with target.open("wb") as file:
+            program.write_to_file(file)
+    else:
+        import torch
+
+        torch.export.save(program, target)

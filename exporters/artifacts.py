@@ -1,0 +1,141 @@
+"""Artifact: an exported program with all that is needed to run it as the model is called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from exporters.configs import DynamoConfig
+from exporters.dynamo.shapes import AxisBound
+from exporters.leaves import named_leaves
+
+if TYPE_CHECKING:
+    from exporters.runtime.session import Session
+
+#: Name of the file beside the program that holds everything else of a saved artifact.
+METADATA_FILE = "artifact.json"
+PROGRAM_FILES = {"dynamo": "model.pt2", "onnx": "model.onnx", "executorch": "model.pte"}
+
+_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "executorch")
+
+
+@dataclass
+class Artifact:
+    """A program and how to call it.
+
+    Attributes:
+        backend: ``dynamo``, ``onnx`` or ``executorch``.
+        program: the native program; for a loaded ONNX or ExecuTorch artifact the path of its file.
+        input_paths, output_paths: the tensors of the graph by their paths in the model's inputs and outputs, in order.
+        axes: what may vary, and how far.
+        constants: non-tensor arguments of forward that are baked in.
+        stage_seconds: wall time by stage. workarounds: hits by id.
+    """
+
+    backend: str
+    program: Any
+    input_paths: tuple[str, ...]
+    output_paths: tuple[str, ...]
+    axes: tuple[AxisBound, ...] = ()
+    config: DynamoConfig | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    workarounds: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def session(self) -> Session:
+        """The program loaded in its runtime. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it."""
+        from exporters.runtime import open_session
+
+        return open_session(self)
+
+    def __call__(self, **inputs: Any) -> dict[str, torch.Tensor]:
+        """Run in the artifact's own runtime: inputs as for the model's forward, outputs by path.
+
+        Raises ``ValueError`` for an input the graph does not have or one that is missing.
+        """
+        return self.session.run(self.bind(inputs))
+
+    def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
+        tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
+        for name, value in self.constants.items():
+            if name in inputs and inputs[name] != value:
+                raise ValueError(f"{name} was exported as {value!r} and cannot be {inputs[name]!r}")
+        unknown = [name for name in tensors if name not in self.input_paths]
+        missing = [name for name in self.input_paths if name not in tensors]
+        if unknown or missing:
+            raise ValueError(
+                f"inputs do not fit the graph: unknown {unknown or 'none'}, missing {missing or 'none'}; "
+                f"it takes {list(self.input_paths)}"
+            )
+        return [tensors[name] for name in self.input_paths]
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the program and its metadata into ``folder``, which is made; returns the program's path."""
+        from exporters.runtime import write_program
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / PROGRAM_FILES[self.backend]
+        write_program(self, target)
+        (folder / METADATA_FILE).write_text(json.dumps(self.metadata(), indent=2) + "\n")
+        return target
+
+    def metadata(self) -> dict[str, Any]:
+        """Everything but the program, JSON-native."""
+        return {
+            "backend": self.backend,
+            "input_paths": list(self.input_paths),
+            "output_paths": list(self.output_paths),
+            "axes": [asdict(axis) for axis in self.axes],
+            "constants": {name: repr(value) for name, value in self.constants.items()},
+            "config": repr(self.config),
+            "stage_seconds": self.stage_seconds,
+            "workarounds": self.workarounds,
+            "versions": versions(),
+        }
+
+    @classmethod
+    def load(cls, folder: Path | str, *, allow_pickle: bool = False) -> Artifact:
+        """Read what `save` wrote.
+
+        A ``.pt2`` file may hold pickled objects, so it is read only with ``allow_pickle=True``, for files that you trust;
+        ``ValueError`` without. The other formats hold no code.
+        """
+        folder = Path(folder)
+        metadata = json.loads((folder / METADATA_FILE).read_text())
+        backend = metadata["backend"]
+        file = folder / PROGRAM_FILES[backend]
+        program: Any = file
+        if backend == "dynamo":
+            if not allow_pickle:
+                raise ValueError(f"{file} may run code as it is read; pass allow_pickle=True if you trust it")
+            program = torch.export.load(file)
+        return cls(
+            backend=backend,
+            program=program,
+            input_paths=tuple(metadata["input_paths"]),
+            output_paths=tuple(metadata["output_paths"]),
+            axes=tuple(AxisBound(**axis) for axis in metadata["axes"]),
+            stage_seconds=metadata["stage_seconds"],
+            workarounds=metadata["workarounds"],
+        )
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that shape an export."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

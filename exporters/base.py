@@ -1,0 +1,104 @@
+"""The one call shape of all exporters, and the checks that come before the first stage."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch.utils import _pytree as pytree
+
+from exporters.configs import DynamoConfig, coerce
+from exporters.registry import Hits
+from exporters.stages import OnStage, StageRunner
+
+if TYPE_CHECKING:
+    from exporters.artifacts import Artifact
+
+
+@dataclass(frozen=True)
+class PreparedInputs:
+    """``tensors``: inputs of the graph, by name. ``constants``: flags and numbers that the trace bakes in."""
+
+    tensors: dict[str, Any]
+    constants: dict[str, Any]
+
+
+class HfExporter(ABC):
+    """Turns a model and sample inputs into a program of one backend.
+
+    The model and the inputs come back as they were, also after a failure: patches are reverted, tensors that tracing
+    left on modules are removed.
+    """
+
+    backend: ClassVar[str]
+    config_class: ClassVar[type[DynamoConfig]]
+
+    def export(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, Any],
+        config: DynamoConfig | Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The backend's native program; see `export_artifact` for arguments and errors."""
+        return self.export_artifact(model, inputs, config).program
+
+    def export_artifact(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, Any],
+        config: DynamoConfig | Mapping[str, Any] | None = None,
+        *,
+        on_stage: OnStage | None = None,
+    ) -> Artifact:
+        """The native program with the names of its inputs and outputs, bounds, stage times and workarounds hit.
+
+        Args:
+            model: in eval mode.
+            inputs: keyword arguments of the model's forward; tokenizer and processor output is accepted. Axes that should
+                be dynamic need a size of at least 2.
+            config: the exporter's config, a dict of its fields, or ``None`` for the defaults.
+            on_stage: called with each stage's name as it begins.
+
+        Raises:
+            ValueError, TypeError: the model, the inputs or the config cannot be exported as they are.
+            StageError: a stage failed.
+        """
+        checked = coerce(config, self.config_class)
+        prepared = prepare_inputs(model, inputs)
+        with torch.no_grad():
+            return self._export(model, prepared, checked, StageRunner(self.backend, on_stage), Hits())
+
+    @abstractmethod
+    def _export(
+        self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
+    ) -> Artifact: ...
+
+
+def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> PreparedInputs:
+    """Check the model and split its inputs; nothing handed in is changed. Raises ``ValueError`` or ``TypeError``."""
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            f"inputs must map argument names of the model's forward to values, got {type(inputs).__name__}"
+        )
+    if model.training:
+        raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
+    given = {str(name): value for name, value in inputs.items() if value is not None}
+    parameters = inspect.signature(model.forward).parameters
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for name in given:
+        if name not in parameters and not open_ended:
+            near = get_close_matches(name, parameters, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters)}"
+            raise ValueError(f"{type(model).__name__}.forward takes no input {name!r}{hint}")
+    tensors, constants = {}, {}
+    for name, value in given.items():
+        has_tensor = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+        (tensors if has_tensor else constants)[name] = value
+    if not tensors:
+        raise ValueError("inputs hold no tensor; an export needs at least one sample tensor")
+    return PreparedInputs(tensors, constants)

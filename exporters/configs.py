@@ -1,0 +1,74 @@
+"""What an export can be told. Every config can also be given as a dict of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+ConfigT = TypeVar("ConfigT", bound="DynamoConfig")
+
+
+@dataclass(frozen=True)
+class DynamoConfig:
+    """How to trace with ``torch.export``.
+
+    Attributes:
+        dynamic: let every input axis vary that the model lets vary; false bakes the traced sizes in.
+        dynamic_shapes: a specification as ``torch.export.export`` takes it, by input name, in place of the automatic one.
+        max_size: upper bound of each dynamic axis, in elements; an axis traced at more than half of it gets twice the
+            traced size. ``None`` leaves the axes unbounded.
+        max_sizes: bounds of single axes, ``{input name: {axis: size}}``, taken as they are.
+        strict: trace through TorchDynamo's bytecode analysis instead of running the Python code.
+        disabled: ids of workarounds to leave out.
+    """
+
+    dynamic: bool = True
+    dynamic_shapes: Mapping[str, Any] | None = None
+    max_size: int | None = None
+    max_sizes: Mapping[str, Mapping[int, int]] | None = None
+    strict: bool = False
+    disabled: Collection[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class OnnxConfig(DynamoConfig):
+    """How to translate to ONNX.
+
+    Attributes:
+        opset: ONNX operator set; ``None`` takes torch's default.
+        optimize: run onnxscript's optimizer (constant folding, fusions) on the translated graph.
+    """
+
+    opset: int | None = None
+    optimize: bool = True
+
+
+@dataclass(frozen=True)
+class ExecutorchConfig(DynamoConfig):
+    """How to lower to ExecuTorch.
+
+    Attributes:
+        max_size: as in `DynamoConfig`, but never unbounded: the runtime reserves memory for the upper bound of every
+            tensor at load, so the default is small and a real deployment states its own.
+        backend: the delegate, ``xnnpack`` or ``portable`` (none).
+    """
+
+    max_size: int | None = 64
+    backend: str = "xnnpack"
+
+
+def coerce(config: ConfigT | Mapping[str, Any] | None, kind: type[ConfigT]) -> ConfigT:
+    """A config of ``kind`` from one, from a dict of its fields, or from nothing. Raises ``TypeError`` otherwise."""
+    if config is None:
+        return kind()
+    if isinstance(config, Mapping):
+        unknown = sorted(set(config) - set(kind.__dataclass_fields__))
+        if unknown:
+            raise TypeError(
+                f"{kind.__name__} has no {', '.join(unknown)}; it takes {', '.join(kind.__dataclass_fields__)}"
+            )
+        return kind(**config)
+    if type(config) is not kind:
+        raise TypeError(f"expected {kind.__name__} or a dict of its fields, got {type(config).__name__}")
+    return config

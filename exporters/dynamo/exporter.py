@@ -1,0 +1,121 @@
+"""torch.export: a model becomes a ``torch.export.ExportedProgram``. The base of the other exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch.export import ExportedProgram
+
+from exporters.artifacts import Artifact
+from exporters.base import HfExporter, PreparedInputs
+from exporters.configs import DynamoConfig
+from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
+from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
+from exporters.dynamo.signature import flat_signature
+from exporters.dynamo.state import preserved_state
+from exporters.leaves import named_leaves, spec_names
+from exporters.registry import Hits, apply_patches
+from exporters.stages import StageRunner
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced program, the paths of its inputs and outputs in graph order, and the bounds of its axes."""
+
+    program: ExportedProgram
+    input_paths: tuple[str, ...]
+    output_paths: tuple[str, ...]
+    axes: tuple[AxisBound, ...]
+
+
+class DynamoExporter(HfExporter):
+    """Exports a model with ``torch.export``.
+
+    Example::
+
+        program = DynamoExporter().export(model, inputs, config=DynamoConfig(dynamic=True))
+        outputs = program.module()(**inputs)
+    """
+
+    backend: ClassVar[str] = "dynamo"
+    config_class: ClassVar[type[DynamoConfig]] = DynamoConfig
+
+    def _export(
+        self,
+        model: torch.nn.Module,
+        inputs: PreparedInputs,
+        config: DynamoConfig,
+        runner: StageRunner,
+        hits: Hits,
+    ) -> Artifact:
+        trace = self._trace(model, inputs, config, runner, hits)
+        return self._artifact(trace.program, trace, inputs, config, runner, hits)
+
+    def _trace(
+        self,
+        model: torch.nn.Module,
+        inputs: PreparedInputs,
+        config: DynamoConfig,
+        runner: StageRunner,
+        hits: Hits,
+    ) -> Trace:
+        with _entered_by_stage(runner) as enter:
+            enter("signature", preserved_state(model))
+            enter("signature", flat_signature(model, inputs.tensors, inputs.constants))
+            enter("model_patches", apply_patches("dynamo", "model_patches", hits, config.disabled))
+            with runner.stage("pytree"):
+                register_cache_pytrees(model)
+            with runner.stage("shapes"):
+                shapes = dynamic_shapes(inputs.tensors, config)
+            with runner.stage("trace"):
+                program = torch.export.export(
+                    model, (), kwargs=dict(inputs.tensors), dynamic_shapes=shapes, strict=config.strict
+                )
+                input_paths = list(named_leaves(inputs.tensors))
+                output_paths = spec_names(program.call_spec.out_spec)
+                axes = axis_bounds(program, input_paths)
+        return Trace(program, tuple(input_paths), tuple(output_paths), axes)
+
+    def _artifact(
+        self,
+        program: Any,
+        trace: Trace,
+        inputs: PreparedInputs,
+        config: DynamoConfig,
+        runner: StageRunner,
+        hits: Hits,
+    ) -> Artifact:
+        return Artifact(
+            backend=self.backend,
+            program=program,
+            input_paths=trace.input_paths,
+            output_paths=trace.output_paths,
+            axes=trace.axes,
+            config=config,
+            constants=inputs.constants,
+            stage_seconds=dict(runner.seconds),
+            workarounds=dict(hits.counts),
+        )
+
+
+@contextmanager
+def _entered_by_stage(runner: StageRunner) -> Iterator[Any]:
+    """Contexts entered under their stage's name, and all left, in stage ``state_cleanup``, however the trace ended."""
+    stack = ExitStack()
+
+    def enter(stage: str, context: Any) -> None:
+        with runner.stage(stage):
+            stack.enter_context(context)
+
+    try:
+        yield enter
+    except BaseException:
+        stack.close()  # the failure keeps its own stage
+        raise
+    with runner.stage("state_cleanup"):
+        stack.close()

@@ -1,0 +1,86 @@
+"""Stage ``shapes``: which axes of which inputs may vary, and between which bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import bound_sympy
+
+from exporters.configs import DynamoConfig
+
+
+@dataclass(frozen=True)
+class AxisBound:
+    """One axis of one graph input: sizes from ``lower`` to ``upper`` (``None``: unbounded), equal where static.
+    ``symbol`` is torch's name of the size; axes that share one must have the same size."""
+
+    input: str
+    axis: int
+    lower: int
+    upper: int | None
+    symbol: str = ""
+
+    @property
+    def dynamic(self) -> bool:
+        return self.lower != self.upper
+
+
+def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str, Any] | None:
+    """``dynamic_shapes`` for ``torch.export.export``: every axis of every tensor left to ``Dim.AUTO`` within the bounds.
+
+    torch makes an axis static where the model needs it so. ``None`` where the config asks for static shapes.
+    """
+    if not config.dynamic:
+        return None
+    if config.dynamic_shapes is not None:
+        return dict(config.dynamic_shapes)
+    bounds = config.max_sizes or {}
+    return {name: _spec(value, config.max_size, bounds.get(name, {})) for name, value in inputs.items()}
+
+
+def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return {axis: _dim(size, max_size, bounds.get(axis)) for axis, size in enumerate(value.shape)}
+    if isinstance(value, dict):
+        return {key: _spec(item, max_size, {}) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_spec(item, max_size, {}) for item in value)
+    if type(value) in pytree.SUPPORTED_NODES:  # torch.export wants a custom node's children as a list
+        children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
+        return [_spec(child, max_size, {}) for child in children]
+    return None
+
+
+def _dim(size: int, max_size: int | None, bound: int | None) -> Any:
+    if bound is not None:
+        return Dim.AUTO(max=bound)
+    if max_size is not None:
+        return Dim.AUTO(max=max(max_size, 2 * size))
+    return Dim.AUTO
+
+
+def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, ...]:
+    """The bounds a traced program really has, for its user inputs, which ``names`` names in order."""
+    by_target = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    found = []
+    for name, target in zip(names, program.graph_signature.user_inputs, strict=True):
+        value = by_target[target].meta.get("val") if isinstance(target, str) else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        for axis, size in enumerate(value.shape):
+            found.append(_bound(program, name, axis, size))
+    return tuple(found)
+
+
+def _bound(program: ExportedProgram, name: str, axis: int, size: Any) -> AxisBound:
+    if isinstance(size, int):
+        return AxisBound(name, axis, size, size)
+    expression = size.node.expr
+    interval = bound_sympy(expression, program.range_constraints)
+    upper = int(interval.upper) if interval.upper.is_Integer else None
+    return AxisBound(name, axis, int(interval.lower), upper, str(expression))

@@ -1,0 +1,75 @@
+"""ExecuTorch: a traced model becomes an ``ExecutorchProgramManager``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import torch
+
+from exporters.artifacts import Artifact
+from exporters.base import PreparedInputs
+from exporters.configs import DynamoConfig, ExecutorchConfig
+from exporters.dynamo.exporter import DynamoExporter
+from exporters.executorch import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
+from exporters.executorch.backends import prepare
+from exporters.registry import Hits, apply_fx_node_fixes, apply_fx_program_fixes, apply_patches
+from exporters.stages import StageRunner
+
+#: Constant methods of a ``.pte`` that hold the paths of its inputs and outputs, JSON lists in UTF-8 bytes.
+INPUT_PATHS_METHOD = "input_paths"
+OUTPUT_PATHS_METHOD = "output_paths"
+
+
+class ExecutorchExporter(DynamoExporter):
+    """Exports a model to ExecuTorch.
+
+    Example::
+
+        program = ExecutorchExporter().export(model, inputs, config=ExecutorchConfig(backend="xnnpack"))
+        with open("model.pte", "wb") as file:
+            program.write_to_file(file)
+    """
+
+    backend: ClassVar[str] = "executorch"
+    config_class: ClassVar[type[DynamoConfig]] = ExecutorchConfig
+
+    def _export(
+        self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
+    ) -> Artifact:
+        from executorch.exir import to_edge_transform_and_lower
+
+        with runner.stage("backend_preparation"):
+            partitioner = prepare(config.backend, model)
+        with ExitStack() as stack:
+            for stage in ("torch_patches", "executorch_patches"):
+                with runner.stage(stage):
+                    stack.enter_context(apply_patches("executorch", stage, hits, config.disabled))
+            trace = self._trace(model, inputs, config, runner, hits)
+            with runner.stage("program_fixes"):
+                apply_fx_program_fixes("executorch", trace.program, hits, config.disabled)
+            with runner.stage("node_fixes"):
+                apply_fx_node_fixes("executorch", trace.program.graph_module, hits, config.disabled)
+            with runner.stage("lower"):
+                edge = to_edge_transform_and_lower(
+                    trace.program,
+                    partitioner=partitioner,
+                    constant_methods={
+                        INPUT_PATHS_METHOD: _as_bytes(trace.input_paths),
+                        OUTPUT_PATHS_METHOD: _as_bytes(trace.output_paths),
+                    },
+                )
+            with runner.stage("emit"):
+                program = edge.to_executorch()
+        return self._artifact(program, trace, inputs, config, runner, hits)
+
+
+def _as_bytes(paths: tuple[str, ...]) -> torch.Tensor:
+    """Paths as a one-dimensional uint8 tensor."""
+    return torch.tensor(list(json.dumps(paths).encode()), dtype=torch.uint8)
+
+
+def paths_from_bytes(stored: torch.Tensor) -> tuple[str, ...]:
+    """The inverse of what the exporter stores: a uint8 tensor to paths."""
+    return tuple(json.loads(bytes(stored.tolist()).decode()))

@@ -1,0 +1,42 @@
+"""Stage ``node_fixes``: single nodes that ExecuTorch or its delegates get wrong, rewritten."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from exporters.registry import register_fx_node_fix
+
+_aten = torch.ops.aten
+
+
+@register_fx_node_fix("executorch", upstream="https://github.com/pytorch/executorch/pull/22851")
+def _fix_gelu_tanh(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """XNNPACK ignores GELU's approximate="tanh" and computes the exact form, off by up to 4.7e-4.
+
+    The approximation is written out: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """
+    if node.target is not _aten.gelu.default or node.kwargs.get("approximate") != "tanh":
+        return False
+    x = node.args[0]
+    value = node.meta.get("val")
+
+    def call(operator: Any, *args: Any) -> torch.fx.Node:
+        made = module.graph.call_function(operator, args)
+        made.meta.update(
+            {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
+        )
+        made.meta["val"] = value  # every step keeps the input's shape and dtype
+        return made
+
+    with module.graph.inserting_before(node):
+        cube = call(_aten.mul.Tensor, call(_aten.mul.Tensor, x, x), x)
+        inner = call(_aten.add.Tensor, x, call(_aten.mul.Scalar, cube, 0.044715))
+        bent = call(_aten.tanh.default, call(_aten.mul.Scalar, inner, math.sqrt(2 / math.pi)))
+        half = call(_aten.mul.Scalar, x, 0.5)
+        result = call(_aten.add.Tensor, half, call(_aten.mul.Tensor, half, bent))
+    node.replace_all_uses_with(result)
+    module.graph.erase_node(node)
+    return True

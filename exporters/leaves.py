@@ -1,0 +1,37 @@
+"""Names for the tensors inside nested inputs and outputs: ``past_key_values.layers.0.keys``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def path_name(path: Iterable[Any]) -> str:
+    """A pytree key path as attribute names and indices joined by dots."""
+    parts = []
+    for key in path:
+        for attribute in ("key", "idx", "name"):
+            if hasattr(key, attribute):
+                parts.append(str(getattr(key, attribute)))
+                break
+        else:
+            parts.append(str(key))
+    return ".".join(parts)
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Every tensor in a nested structure by its path, in the order torch.export flattens it.
+
+    Dicts, lists, tuples, ModelOutputs and whatever is registered as a pytree are entered; what is no tensor is left out.
+    """
+    flat, _ = pytree.tree_flatten_with_path(tree)
+    return {path_name(path): leaf for path, leaf in flat if isinstance(leaf, torch.Tensor)}
+
+
+def spec_names(spec: pytree.TreeSpec) -> list[str]:
+    """The paths of a tree specification's leaves, in order."""
+    flat, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
+    return [path_name(path) for path, _ in flat]

@@ -1,0 +1,269 @@
+"""The registry of workarounds: small, reversible changes that make a model exportable, each with its reason.
+
+A workaround belongs to a backend and a stage and says either which upstream issue it works around (``upstream``)
+or what the model should do instead (``model_change``). It is looked up when an exporter runs, counted when it is hit,
+and switched off by its id with ``disabled`` on a config.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from exporters.stages import STAGES
+
+Kind = Literal["patch", "node_fix", "program_fix", "translation", "ir_fix"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Registered patches whose paths lie under these packages change the backend's own code, not torch or the model.
+_BACKEND_PACKAGES = {"onnx": ("torch.onnx", "onnxscript", "onnx_ir"), "executorch": ("executorch",)}
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """One registered workaround.
+
+    Attributes:
+        id: ``backend/stage/name``, what ``disabled`` takes and outcomes list.
+        targets: dotted paths (patches) or operators (translations) it replaces.
+        function: a factory ``original -> replacement`` for a patch; ``(graph_module, node) -> bool`` for a node fix;
+            ``(exported_program) -> int`` for a program fix; an onnxscript function for a translation; ``(ir_model) ->
+            int`` for an IR fix. The counts say how often it changed something.
+        upstream: address of the upstream issue. model_change: what the model should do instead. One is needed.
+    """
+
+    id: str
+    kind: Kind
+    backend: str
+    stage: str
+    reason: str
+    function: Callable[..., Any]
+    targets: tuple[Any, ...] = ()
+    upstream: str | None = None
+    model_change: str | None = None
+
+
+@dataclass
+class Hits:
+    """How often each workaround changed something during one export, by id."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, workaround: Workaround, times: int = 1) -> None:
+        """Count ``times`` hits; zero leaves no trace."""
+        if times:
+            self.counts[workaround.id] += times
+
+
+_WORKAROUNDS: dict[str, Workaround] = {}
+
+
+def workarounds(backend: str | None = None, stage: str | None = None) -> tuple[Workaround, ...]:
+    """Registered workarounds in order of registration, of one backend and stage where given."""
+    return tuple(
+        w
+        for w in _WORKAROUNDS.values()
+        if (backend is None or w.backend == backend) and (stage is None or w.stage == stage)
+    )
+
+
+def unregister(workaround_id: str) -> None:
+    """Remove a workaround. Raises ``KeyError`` for an unknown id."""
+    del _WORKAROUNDS[workaround_id]
+
+
+def _register(
+    kind: Kind,
+    backend: str,
+    stage: str,
+    targets: tuple[Any, ...],
+    upstream: str | None,
+    model_change: str | None,
+) -> Callable[[F], F]:
+    if stage not in STAGES.get(backend, ()):
+        raise ValueError(f"{backend!r} has no stage {stage!r}; stages by backend: {dict(STAGES)}")
+    if not upstream and not model_change:
+        raise ValueError(
+            "a workaround needs upstream= (an issue's address) or model_change= (what to do instead)"
+        )
+
+    def decorate(function: F) -> F:
+        name = function.__name__.lstrip("_")
+        reason = (function.__doc__ or "").strip().splitlines()
+        if not reason:
+            raise ValueError(f"workaround {name} needs a docstring that gives its reason")
+        workaround_id = f"{backend}/{stage}/{name}"
+        if workaround_id in _WORKAROUNDS:
+            raise ValueError(f"workaround {workaround_id} is registered already")
+        _WORKAROUNDS[workaround_id] = Workaround(
+            id=workaround_id,
+            kind=kind,
+            backend=backend,
+            stage=stage,
+            reason=reason[0],
+            function=function,
+            targets=targets,
+            upstream=upstream,
+            model_change=model_change,
+        )
+        return function
+
+    return decorate
+
+
+def register_patch(
+    backend: str, *paths: str, upstream: str | None = None, model_change: str | None = None
+) -> Callable[[F], F]:
+    """Register ``factory(original) -> replacement`` for the attributes at dotted ``paths`` while a model is exported.
+
+    Patches of torch or model code run in stage ``model_patches`` (dynamo) or ``torch_patches``; patches of a backend's own
+    packages in ``onnx_patches`` and ``executorch_patches``.
+    """
+    if not paths:
+        raise ValueError("register_patch needs at least one dotted path")
+    own = all(path.startswith(_BACKEND_PACKAGES.get(backend, ())) for path in paths)
+    stage = "model_patches" if backend == "dynamo" else f"{backend}_patches" if own else "torch_patches"
+    return _register("patch", backend, stage, paths, upstream, model_change)
+
+
+def register_fx_node_fix(
+    backend: str, *, upstream: str | None = None, model_change: str | None = None
+) -> Callable[[F], F]:
+    """Register ``fix(graph_module, node) -> bool``: true where it rewrote the node."""
+    return _register("node_fix", backend, "node_fixes", (), upstream, model_change)
+
+
+def register_fx_program_fix(
+    backend: str, *, upstream: str | None = None, model_change: str | None = None
+) -> Callable[[F], F]:
+    """Register ``fix(exported_program) -> int``: how many places it changed."""
+    return _register("program_fix", backend, "program_fixes", (), upstream, model_change)
+
+
+def register_translation(
+    *operators: Any, upstream: str | None = None, model_change: str | None = None
+) -> Callable[[F], F]:
+    """Register an onnxscript function that translates aten ``operators`` to ONNX in place of torchlib's."""
+    return _register("translation", "onnx", "translate", operators, upstream, model_change)
+
+
+def register_ir_fix(*, upstream: str | None = None, model_change: str | None = None) -> Callable[[F], F]:
+    """Register ``fix(onnx_ir.Model) -> int``: how many places it changed."""
+    return _register("ir_fix", "onnx", "ir_fixes", (), upstream, model_change)
+
+
+def resolve(path: str) -> tuple[Any, str] | None:
+    """The owner and the attribute's name for a dotted path; ``None`` where it does not resolve."""
+    parts = path.split(".")
+    for split in range(len(parts) - 1, 0, -1):
+        try:
+            owner: Any = importlib.import_module(".".join(parts[:split]))
+        except ImportError:
+            continue
+        for part in parts[split:-1]:
+            owner = getattr(owner, part, None)
+        return (owner, parts[-1]) if hasattr(owner, parts[-1]) else None
+    return None
+
+
+def unresolved(backend: str | None = None) -> tuple[tuple[Workaround, str], ...]:
+    """Patches with the paths that lead nowhere in the installed versions."""
+    patches = (w for w in workarounds(backend) if w.kind == "patch")
+    return tuple((w, path) for w in patches for path in w.targets if resolve(path) is None)
+
+
+@contextmanager
+def apply_patches(backend: str, stage: str, hits: Hits, disabled: Iterable[str] = ()) -> Iterator[None]:
+    """Install a stage's patches; the originals come back on leaving, also when something was raised.
+
+    A path that does not resolve is passed over, and so is a workaround whose id is in ``disabled``. A call of a
+    replacement counts as a hit.
+    """
+    with ExitStack() as stack:
+        for workaround in workarounds(backend, stage):
+            if workaround.kind != "patch" or workaround.id in disabled:
+                continue
+            for path in workaround.targets:
+                if (place := resolve(path)) is not None:
+                    stack.enter_context(_replaced(*place, workaround, hits))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Iterator[None]:
+    original = getattr(owner, name)
+    owned = name in vars(owner)
+    stored = vars(owner).get(name)  # a staticmethod or classmethod object, not what getattr binds
+    replacement = workaround.function(original)
+
+    @functools.wraps(replacement)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        hits.add(workaround)
+        return replacement(*args, **kwargs)
+
+    setattr(owner, name, staticmethod(counted) if isinstance(stored, staticmethod) else counted)
+    try:
+        yield
+    finally:
+        if owned:
+            setattr(owner, name, stored)
+        else:
+            delattr(owner, name)
+
+
+def apply_fx_node_fixes(backend: str, graph_module: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
+    """Offer every node of a ``torch.fx.GraphModule``, subgraphs included, to the backend's node fixes, in place."""
+    fixes = [w for w in workarounds(backend, "node_fixes") if w.kind == "node_fix" and w.id not in disabled]
+    for module in graph_module.modules():
+        graph = getattr(module, "graph", None)
+        if graph is None:
+            continue
+        rewritten = 0
+        for node in list(graph.nodes):
+            for fix in fixes:
+                if fix.function(module, node):
+                    hits.add(fix)
+                    rewritten += 1
+                    break
+        if rewritten:
+            graph.lint()
+            module.recompile()
+
+
+def apply_fx_program_fixes(backend: str, program: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
+    """Run the backend's program fixes on a ``torch.export.ExportedProgram``, in place."""
+    for fix in workarounds(backend, "program_fixes"):
+        if fix.kind == "program_fix" and fix.id not in disabled:
+            hits.add(fix, int(fix.function(program)))
+
+
+def apply_ir_fixes(model: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
+    """Run the IR fixes on an ``onnx_ir.Model``, in place."""
+    for fix in workarounds("onnx", "ir_fixes"):
+        if fix.kind == "ir_fix" and fix.id not in disabled:
+            hits.add(fix, int(fix.function(model)))
+
+
+def translation_table(hits: Hits, disabled: Iterable[str] = ()) -> dict[Any, Callable[..., Any]]:
+    """Operators to onnxscript functions, as ``torch.onnx.export(custom_translation_table=...)`` takes them."""
+    table: dict[Any, Callable[..., Any]] = {}
+    for workaround in workarounds("onnx", "translate"):
+        if workaround.kind != "translation" or workaround.id in disabled:
+            continue
+        for operator in workaround.targets:
+            table[operator] = _counted_translation(workaround, hits)
+    return table
+
+
+def _counted_translation(workaround: Workaround, hits: Hits) -> Callable[..., Any]:
+    @functools.wraps(workaround.function)  # torch.onnx reads the signature through __wrapped__
+    def translate(*args: Any, **kwargs: Any) -> Any:
+        hits.add(workaround)
+        return workaround.function(*args, **kwargs)
+
+    return translate

@@ -1,0 +1,43 @@
+"""Runs ExecuTorch programs in the ExecuTorch runtime.
+
+A ``.pte`` file keeps no names. They are stored in it as constant methods and in the artifact's metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from exporters.runtime.session import UnsupportedByRuntime
+
+if TYPE_CHECKING:
+    from exporters.artifacts import Artifact
+
+#: Codes of ``executorch/runtime/core/error.h`` that mean the program is sound but cannot be held here:
+#: OperatorMissing, MemoryAllocationFailed, DelegateInvalidCompatibility, DelegateMemoryAllocationFailed.
+_UNSUPPORTED_CODES = ("0x14", "0x21", "0x30", "0x31")
+
+
+class ExecutorchSession:
+    def __init__(self, artifact: Artifact) -> None:
+        from executorch.runtime import Runtime
+
+        program = artifact.program
+        self._output_paths = artifact.output_paths
+        # The runtime reads from this buffer for as long as the method lives.
+        self._buffer = program.read_bytes() if isinstance(program, Path) else program.buffer
+        try:
+            self._loaded = Runtime.get().load_program(self._buffer)
+            self._method = self._loaded.load_method("forward")
+        except RuntimeError as error:
+            if any(code in str(error) for code in _UNSUPPORTED_CODES):
+                raise UnsupportedByRuntime(f"ExecuTorch runtime: {error}") from error
+            raise
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        outputs = self._method.execute([tensor.contiguous() for tensor in tensors])
+        # Outputs live in the runtime's planned memory, which the next call writes again.
+        return {path: value.clone() for path, value in zip(self._output_paths, outputs, strict=True)}

@@ -1,0 +1,140 @@
+"""Stages: the labelled steps of an export, timed, told as each begins, and named by every failure."""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+#: The stages of each backend, in the order they run. ONNX and ExecuTorch run dynamo's in between their own
+#: patches and the rest.
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "dynamo": ("signature", "model_patches", "pytree", "shapes", "trace", "state_cleanup"),
+    "onnx": (
+        "torch_patches",
+        "onnx_patches",
+        "node_fixes",
+        "decompose",
+        "translate",
+        "optimize",
+        "ir_fixes",
+    ),
+    "executorch": (
+        "backend_preparation",
+        "torch_patches",
+        "executorch_patches",
+        "program_fixes",
+        "node_fixes",
+        "lower",
+        "emit",
+    ),
+}
+
+OnStage = Callable[[str], None]
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_MODELING_FILE = re.compile(r"modeling_\w+\.py$")
+
+
+class StageError(RuntimeError):
+    """An export failed. ``__cause__`` is the original exception.
+
+    Attributes:
+        backend: ``dynamo``, ``onnx`` or ``executorch``.
+        stage: one of ``STAGES[...]``, the step that failed.
+        reason: the original exception without the wrapping that torch.onnx puts around it.
+        file, line, function: the innermost modeling line the failure can be traced to; ``None`` where nothing in the
+            error points at one.
+    """
+
+    def __init__(self, backend: str, stage: str, cause: BaseException) -> None:
+        self.backend = backend
+        self.stage = stage
+        self.frame = locate(cause)
+        self.file, self.line, self.function = self.frame if self.frame else (None, None, None)
+        where = f" at {Path(self.file).name}:{self.line}" if self.file else ""
+        self.reason = _reason(cause)
+        super().__init__(
+            f"{backend} export failed in stage {stage}{where}: {type(self.reason).__name__}: {self.reason}"
+        )
+
+
+def _reason(error: BaseException) -> BaseException:
+    """The error that torch.onnx wrapped into a report of its own, or the error itself."""
+    while type(error).__module__.startswith("torch.onnx") and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def locate(error: BaseException) -> tuple[str, int, str] | None:
+    """The innermost frame of a ``modeling_*.py`` file that an error knows of, as (file, line, function).
+
+    Looks at the tracebacks along the chain of causes first, then at the frames which torch prints into its
+    messages for steps that no longer run the model's code.
+    """
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    for link in chain:
+        frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(link.__traceback__)]
+        if found := _innermost_modeling(frames):
+            return found
+    for link in chain:
+        frames = [(file, int(line), name) for file, line, name in _FRAME.findall(str(link))]
+        if found := _innermost_modeling(frames):
+            return found
+    return None
+
+
+def _innermost_modeling(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
+    return next((frame for frame in reversed(frames) if _MODELING_FILE.search(frame[0])), None)
+
+
+class StageRunner:
+    """Runs the stages of one export.
+
+    Args:
+        backend: whose stages these are; named in a ``StageError``.
+        on_stage: called with a stage's name as it begins.
+    """
+
+    def __init__(self, backend: str, on_stage: OnStage | None = None) -> None:
+        self.backend = backend
+        self.seconds: dict[str, float] = {}
+        self._on_stage = on_stage
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Run one stage: what is raised inside becomes a ``StageError`` that names it.
+
+        Yields a function that moves on to another stage, for calls into torch that span several.
+        """
+        current = name
+        started = self._begin(name)
+
+        def move_on(following: str) -> None:
+            nonlocal current, started
+            self._end(current, started)
+            current, started = following, self._begin(following)
+
+        try:
+            yield move_on
+        except StageError:
+            raise
+        except Exception as error:
+            raise StageError(self.backend, current, error) from error
+        finally:
+            self._end(current, started)
+
+    def _begin(self, name: str) -> float:
+        if self._on_stage is not None:
+            self._on_stage(name)
+        return time.perf_counter()
+
+    def _end(self, name: str, started: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started

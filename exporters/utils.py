@@ -1,0 +1,29 @@
+"""The registration functions, under the path that the documentation of model exporters gives."""
+
+from exporters.registry import (
+    Hits,
+    Workaround,
+    apply_fx_node_fixes,
+    apply_fx_program_fixes,
+    apply_patches,
+    register_fx_node_fix,
+    register_fx_program_fix,
+    register_ir_fix,
+    register_patch,
+    register_translation,
+    workarounds,
+)
+
+__all__ = [
+    "Hits",
+    "Workaround",
+    "apply_fx_node_fixes",
+    "apply_fx_program_fixes",
+    "apply_patches",
+    "register_fx_node_fix",
+    "register_fx_program_fix",
+    "register_ir_fix",
+    "register_patch",
+    "register_translation",
+    "workarounds",
+]
