@@ -82,9 +82,7 @@ class HfExporter(ABC):
 def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> PreparedInputs:
     """Check the model and split its inputs; nothing handed in is changed. Raises ``ValueError`` or ``TypeError``."""
     if not isinstance(inputs, Mapping):
-        raise TypeError(
-            f"inputs must map argument names of the model's forward to values, got {type(inputs).__name__}"
-        )
+        raise TypeError(f"inputs must map argument names of the model's forward to values, got {type(inputs).__name__}")
     if model.training:
         raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
     given = {str(name): value for name, value in inputs.items() if value is not None}
@@ -95,7 +93,8 @@ def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Prepare
             near = get_close_matches(name, parameters, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters)}"
             raise ValueError(f"{type(model).__name__}.forward takes no input {name!r}{hint}")
-    tensors, constants = {}, {}
+    tensors: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for name, value in given.items():
         has_tensor = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
         (tensors if has_tensor else constants)[name] = value

@@ -88,9 +88,7 @@ def _register(
     if stage not in STAGES.get(backend, ()):
         raise ValueError(f"{backend!r} has no stage {stage!r}; stages by backend: {dict(STAGES)}")
     if not upstream and not model_change:
-        raise ValueError(
-            "a workaround needs upstream= (an issue's address) or model_change= (what to do instead)"
-        )
+        raise ValueError("a workaround needs upstream= (an issue's address) or model_change= (what to do instead)")
 
     def decorate(function: F) -> F:
         name = function.__name__.lstrip("_")

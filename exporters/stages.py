@@ -54,7 +54,11 @@ class StageError(RuntimeError):
         self.backend = backend
         self.stage = stage
         self.frame = locate(cause)
-        self.file, self.line, self.function = self.frame if self.frame else (None, None, None)
+        self.file: str | None = None
+        self.line: int | None = None
+        self.function: str | None = None
+        if self.frame is not None:
+            self.file, self.line, self.function = self.frame
         where = f" at {Path(self.file).name}:{self.line}" if self.file else ""
         self.reason = _reason(cause)
         super().__init__(

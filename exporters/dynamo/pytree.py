@@ -41,8 +41,9 @@ def register_cache_pytrees(model: torch.nn.Module) -> None:
             )
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     yield cls
+    subclass: type[Any]
     for subclass in cls.__subclasses__():
         yield from _subclasses(subclass)
 
@@ -90,9 +91,7 @@ def _flatten_to_context(value: Any, leaves: _Named, path: str) -> Any:
     if hasattr(value, "__dict__") and not callable(value):
         attributes = [[name, descend(name, item)] for name, item in vars(value).items()]
         return ["object", _class_path(type(value)), attributes]
-    raise TypeError(
-        f"{path or type(value).__name__}: cannot describe a {type(value).__name__} for torch.export"
-    )
+    raise TypeError(f"{path or type(value).__name__}: cannot describe a {type(value).__name__} for torch.export")
 
 
 def _flatten_child(name: str, value: Any, *, leaves: _Named, path: str) -> Any:

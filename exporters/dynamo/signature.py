@@ -15,9 +15,7 @@ import torch
 
 
 @contextmanager
-def flat_signature(
-    model: torch.nn.Module, names: Iterable[str], constants: Mapping[str, Any]
-) -> Iterator[None]:
+def flat_signature(model: torch.nn.Module, names: Iterable[str], constants: Mapping[str, Any]) -> Iterator[None]:
     """Give ``model.forward`` the parameters ``names``, with ``constants`` passed along unseen, while inside."""
     original = model.forward
     shadowed = "forward" in vars(model)

@@ -25,9 +25,7 @@ def _fix_gelu_tanh(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
 
     def call(operator: Any, *args: Any) -> torch.fx.Node:
         made = module.graph.call_function(operator, args)
-        made.meta.update(
-            {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
-        )
+        made.meta.update({key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta})
         made.meta["val"] = value  # every step keeps the input's shape and dtype
         return made
 

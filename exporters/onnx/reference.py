@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 
-class GatherElements(OpRun):
+class GatherElements(OpRun):  # type: ignore[misc]  # onnx ships no types
     """The operator as the ONNX specification defines it.
 
     The evaluator's own version asks for indices as large as the data on every other axis, and fails on BERT's

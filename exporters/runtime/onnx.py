@@ -38,10 +38,6 @@ class OnnxSession:
         self._input_names = [value.name for value in self._session.get_inputs()]
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        feeds = {
-            name: tensor.detach().numpy() for name, tensor in zip(self._input_names, tensors, strict=True)
-        }
+        feeds = {name: tensor.detach().numpy() for name, tensor in zip(self._input_names, tensors, strict=True)}
         outputs = self._session.run(None, feeds)
-        return {
-            path: torch.from_numpy(value) for path, value in zip(self._output_paths, outputs, strict=True)
-        }
+        return {path: torch.from_numpy(value) for path, value in zip(self._output_paths, outputs, strict=True)}
