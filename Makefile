@@ -13,7 +13,8 @@ PYTEST_ARGS ?=
 # PyTorch's own CPU index, where the default one would bring gigabytes of CUDA.
 TORCH_INDEX ?=
 TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
-PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+# Twice quiet: errors only.
+PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
 .PHONY: setup test demo lint lock

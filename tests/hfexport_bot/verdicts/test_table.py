@@ -52,9 +52,7 @@ def side(name: str, stage: str = "trace") -> Side:
 
 def cells() -> list[tuple[str, str, str]]:
     return [
-        (base, head, letter)
-        for base, row in MATRIX.items()
-        for head, letter in zip(COLUMNS, row.split(), strict=True)
+        (base, head, letter) for base, row in MATRIX.items() for head, letter in zip(COLUMNS, row.split(), strict=True)
     ]
 
 

@@ -1,0 +1,139 @@
+"""From the outcomes of two revisions to the cases of a report. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from hfexport_bot.plan import PlannedCase
+from hfexport_bot.schema import CaseId, CaseReport, Outcome, OutcomeKind, Report, VerdictKind
+from hfexport_bot.settings import AcceptedEntry
+from hfexport_bot.verdicts.moved import drifts, interface_changes
+from hfexport_bot.verdicts.signatures import signature
+from hfexport_bot.verdicts.table import ABSENT, NOT_RUN, Facts, Missing, Side, judge
+
+#: What stands in for a head outcome that never came, so that no planned case can vanish from a report.
+NO_RESULT = Outcome(kind=OutcomeKind.CRASH, message="The runner gave no result for this case.")
+
+#: Outcomes that ``hfexport-bot check`` lets through: a skip is the author's decision.
+CLEAN = frozenset({OutcomeKind.PASS, OutcomeKind.SKIPPED})
+
+
+def make_cases(
+    planned: Sequence[PlannedCase],
+    base: Mapping[CaseId, Outcome] | None,
+    head: Mapping[CaseId, Outcome],
+    *,
+    accepted: Sequence[AcceptedEntry] = (),
+) -> tuple[CaseReport, ...]:
+    """Compare both sides of every planned case, in the order of the plan.
+
+    ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has no
+    outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the entries
+    in force today, see :func:`hfexport_bot.settings.in_force`.
+    """
+    return tuple(_case(case, base, head, _accepting(case.id, accepted)) for case in planned)
+
+
+def _case(
+    case: PlannedCase,
+    base: Mapping[CaseId, Outcome] | None,
+    head: Mapping[CaseId, Outcome],
+    entry: AcceptedEntry | None,
+) -> CaseReport:
+    before = _base_side(case, base)
+    after: Side = ABSENT if case.head_module is None else head.get(case.id, NO_RESULT)
+    old = None if isinstance(before, Missing) else before
+    new = None if isinstance(after, Missing) else after
+    shown = new or old or NO_RESULT  # a removed case that base has no outcome of has nothing to show
+
+    interface: tuple[str, ...] = ()
+    drifted: tuple[str, ...] = ()
+    alike = False
+    if old and new:
+        alike = signature(old) == signature(new)
+        if old.kind is new.kind is OutcomeKind.PASS:
+            interface, drifted = interface_changes(old, new), drifts(old, new)
+
+    facts = Facts(accepted=entry is not None, interface_moved=bool(interface), drifted=bool(drifted), alike=alike)
+    verdict = judge(before, after, facts)
+    details = [*interface, *drifted]
+    if verdict is VerdictKind.CHANGED and old:
+        details.append(f"before: {describe(old)}")
+    if entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
+        until = f" until {entry.expires}" if entry.expires else ""
+        details.append(f"accepted{until}: {entry.reason}")
+    return CaseReport(
+        id=case.id,
+        verdict=verdict,
+        outcome=shown.kind,
+        stage=shown.stage,
+        message=shown.message,
+        seconds=shown.seconds,
+        components=shown.components,
+        signature=signature(shown),
+        reason=case.reason,
+        base=old,
+        head=new,
+        details=tuple(details),
+    )
+
+
+def _base_side(case: PlannedCase, base: Mapping[CaseId, Outcome] | None) -> Side:
+    if base is None:
+        return NOT_RUN
+    if case.base_module is None:
+        return ABSENT
+    return base.get(case.id, NOT_RUN)
+
+
+def _accepting(case_id: CaseId, accepted: Sequence[AcceptedEntry]) -> AcceptedEntry | None:
+    return next((entry for entry in accepted if fnmatchcase(str(case_id), entry.id)), None)
+
+
+def describe(outcome: Outcome) -> str:
+    """One line on a failing outcome: ``error at trace: Could not guard on ...``."""
+    where = f" at {outcome.stage}" if outcome.stage else ""
+    message = first_line(outcome.message)
+    return f"{outcome.kind.value}{where}" + (f": {message}" if message else "")
+
+
+def first_line(message: str) -> str:
+    """The first line of a message that says anything, stripped."""
+    return next((line.strip() for line in message.splitlines() if line.strip()), "")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A report in numbers. ``causes`` counts the signatures among the regressions."""
+
+    cases: int
+    classes: int
+    passing: int
+    causes: int
+    verdicts: Mapping[VerdictKind, int]
+    outcomes: Mapping[OutcomeKind, int]
+
+
+def counts(report: Report) -> Counts:
+    """Count a report's cases, classes, verdicts and outcomes."""
+    regressions = [case for case in report.cases if case.verdict is VerdictKind.REGRESSION]
+    outcomes = Counter(case.outcome for case in report.cases)
+    return Counts(
+        cases=len(report.cases),
+        classes=len({(case.id.model, case.id.class_name) for case in report.cases}),
+        passing=outcomes[OutcomeKind.PASS],
+        causes=len({case.signature for case in regressions}),
+        verdicts=Counter(case.verdict for case in report.cases),
+        outcomes=outcomes,
+    )
+
+
+def failing(report: Report) -> bool:
+    """Whether the command should fail: for ``run`` any verdict in ``fail_on``, for ``check`` any case that
+    neither passes nor is skipped."""
+    if report.command == "check":
+        return any(case.outcome not in CLEAN for case in report.cases)
+    return any(case.verdict in report.fail_on for case in report.cases)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from hfexport_bot.plan import PlannedCase
+from hfexport_bot.schema import (
+    CaseId,
+    CaseReport,
+    Component,
+    Outcome,
+    OutcomeKind,
+    Report,
+    Revision,
+    TensorParity,
+    VerdictKind,
+)
+from hfexport_bot.settings import AcceptedEntry
+from hfexport_bot.verdicts.compare import counts, failing, make_cases
+
+CASE = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
+PASS = Outcome(kind=OutcomeKind.PASS, components=(Component(name="model", max_abs=1e-7),))
+TRACE = Outcome(kind=OutcomeKind.ERROR, stage="trace", error_type="GuardError", message="Eq(u0, 1)")
+
+
+def planned(base: str | None = "a.py", head: str | None = "a.py") -> PlannedCase:
+    return PlannedCase(id=CASE, base_module=base, head_module=head, reason="a.py changed")
+
+
+def one(case: PlannedCase, base: Outcome | None, head: Outcome | None, *accepted: AcceptedEntry) -> CaseReport:
+    sides = [{} if side is None else {CASE: side} for side in (base, head)]
+    (report,) = make_cases([case], sides[0], sides[1], accepted=accepted)
+    return report
+
+
+def test_a_regression_carries_heads_outcome_and_both_sides() -> None:
+    report = one(planned(), PASS, TRACE)
+    assert report.verdict == "regression"
+    assert (report.outcome, report.stage, report.message) == ("error", "trace", "Eq(u0, 1)")
+    assert (report.base, report.head, report.reason) == (PASS, TRACE, "a.py changed")
+    assert report.signature.startswith("error | trace | GuardError")
+
+
+@pytest.mark.parametrize(
+    ("case", "base", "head", "verdict"),
+    [
+        (planned(), PASS, PASS, "ok"),
+        (planned(), TRACE, PASS, "fixed"),
+        (planned(), TRACE, TRACE.model_copy(update={"message": "Eq(u9, 1)"}), "known"),
+        (planned(), TRACE, TRACE.model_copy(update={"message": "Ne(u9, 1)"}), "changed"),
+        (planned(base=None), None, TRACE, "new"),
+        (planned(head=None), PASS, None, "removed"),
+        (planned(), None, TRACE, "no-baseline"),
+        (planned(), PASS, None, "regression"),
+    ],
+)
+def test_verdicts(case: PlannedCase, base: Outcome | None, head: Outcome | None, verdict: str) -> None:
+    assert one(case, base, head).verdict == verdict
+
+
+def test_a_head_that_gave_nothing_is_a_crash() -> None:
+    report = one(planned(), PASS, None)
+    assert report.outcome == "crash"
+    assert "no result" in report.message
+
+
+def test_a_removed_case_shows_base() -> None:
+    report = one(planned(head=None), TRACE, None)
+    assert (report.outcome, report.base, report.head) == ("error", TRACE, None)
+
+
+def test_without_a_baseline_nothing_is_compared() -> None:
+    (report,) = make_cases([planned(base=None)], None, {CASE: TRACE})
+    assert (report.verdict, report.base) == ("no-baseline", None)
+
+
+def test_an_accepted_entry_makes_a_regression_known_and_says_so() -> None:
+    entry = AcceptedEntry(id="bert/*/onnx/*", reason="waits for onnxscript", expires=date(2030, 1, 2))
+    report = one(planned(), PASS, TRACE, entry)
+    assert report.verdict == "known"
+    assert report.details == ("accepted until 2030-01-02: waits for onnxscript",)
+    assert one(planned(), PASS, TRACE, AcceptedEntry(id="gpt2/*", reason="x")).verdict == "regression"
+    assert one(planned(), PASS, PASS, entry).details == ()
+
+
+def test_a_change_says_what_was_before() -> None:
+    crash = Outcome(kind=OutcomeKind.CRASH, stage="run", message="\n segmentation fault \n")
+    assert one(planned(), crash, TRACE).details == ("before: crash at run: segmentation fault",)
+
+
+def test_what_moved_is_named() -> None:
+    output = TensorParity(name="logits", shape=(2, 3), dtype="float32")
+    base = Component(name="model", max_abs=1e-7, nodes=100, outputs=(output,))
+    moved = output.model_copy(update={"dtype": "float16"})
+    head = base.model_copy(update={"outputs": (moved,), "nodes": 150})
+    report = one(
+        planned(), PASS.model_copy(update={"components": (base,)}), PASS.model_copy(update={"components": (head,)})
+    )
+    assert report.verdict == "interface"
+    assert report.details == ("output logits: float32 → float16", "100 → 150 nodes")
+
+
+def test_the_order_is_the_plans() -> None:
+    ids = [CaseId.parse(f"{model}/M/onnx/dynamic/forward") for model in ("z", "a", "m")]
+    plan = [PlannedCase(id=each, base_module=None, head_module="x", reason="") for each in ids]
+    cases = make_cases(plan, {}, dict.fromkeys(ids, PASS))
+    assert [case.id for case in cases] == ids
+
+
+def report_of(*cases: CaseReport, command: str = "run", fail_on: tuple[str, ...] = ("regression",)) -> Report:
+    return Report.model_validate(
+        {"command": command, "head": Revision(name="head"), "cases": cases, "fail_on": fail_on}
+    )
+
+
+def test_counts() -> None:
+    regression, ok = one(planned(), PASS, TRACE), one(planned(), PASS, PASS)
+    other = regression.model_copy(update={"id": CaseId.parse("bert/BertModel/dynamo/dynamic/forward")})
+    found = counts(report_of(regression, other, ok))
+    assert (found.cases, found.classes, found.passing, found.causes) == (3, 1, 1, 1)
+    assert found.verdicts == {VerdictKind.REGRESSION: 2, VerdictKind.OK: 1}
+    assert found.outcomes == {OutcomeKind.ERROR: 2, OutcomeKind.PASS: 1}
+
+
+def test_failing_run_follows_fail_on() -> None:
+    regression, new = one(planned(), PASS, TRACE), one(planned(base=None), None, TRACE)
+    assert not failing(report_of())
+    assert failing(report_of(regression))
+    assert not failing(report_of(new))
+    assert failing(report_of(new, fail_on=("new",)))
+    assert not failing(report_of(regression, fail_on=()))
+
+
+@pytest.mark.parametrize("kind", list(OutcomeKind))
+def test_failing_check_lets_only_passes_and_skips_through(kind: OutcomeKind) -> None:
+    case = one(planned(base=None), None, Outcome(kind=kind))
+    assert failing(report_of(case, command="check")) is (kind not in {"pass", "skipped"})

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from hfexport_bot.schema import Axis, Component, Outcome, OutcomeKind, TensorParity
+from hfexport_bot.verdicts.moved import drifts, interface_changes
+
+OUTPUT = TensorParity(name="logits", shape=(2, 8, 99), dtype="float32")
+AXES = (
+    Axis(input="input_ids", axis=0, dynamic=True, lower=1, upper=64),
+    Axis(input="input_ids", axis=1, dynamic=True, lower=1, upper=64),
+)
+MODEL: dict[str, Any] = {
+    "name": "model",
+    "inputs": ("input_ids", "attention_mask"),
+    "outputs": (OUTPUT,),
+    "axes": AXES,
+    "opset": 20,
+    "max_abs": 2e-6,
+    "nodes": 100,
+    "delegates": 20,
+    "size_bytes": 1_000_000,
+}
+
+
+def passing(*components: dict[str, Any]) -> Outcome:
+    made = tuple(Component.model_validate(each) for each in components)
+    return Outcome(kind=OutcomeKind.PASS, components=made)
+
+
+BASE = passing(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ()),
+        ({"inputs": ("input_ids",)}, ("input gone: attention_mask",)),
+        ({"inputs": ("input_ids", "attention_mask", "x", "y")}, ("input new: x, y",)),
+        (
+            {"inputs": ("attention_mask", "input_ids")},
+            ("inputs in another order: attention_mask, input_ids",),
+        ),
+        (
+            {"outputs": (OUTPUT.model_copy(update={"name": "scores"}),)},
+            ("output gone: logits", "output new: scores"),
+        ),
+        (
+            {"outputs": (OUTPUT.model_copy(update={"dtype": "float16"}),)},
+            ("output logits: float32 → float16",),
+        ),
+        ({"outputs": (OUTPUT.model_copy(update={"shape": (2, 99)}),)}, ("output logits: rank 3 → 2",)),
+        ({"outputs": (OUTPUT.model_copy(update={"shape": (5, 9, 99)}),)}, ()),
+        (
+            {"axes": (AXES[0], AXES[1].model_copy(update={"dynamic": False}))},
+            ("input input_ids, axis 1: dynamic → static",),
+        ),
+        ({"axes": AXES[:1]}, ("input input_ids: rank 2 → 1",)),
+        ({"axes": (AXES[0], AXES[1].model_copy(update={"upper": 128, "symbol": "s9"}))}, ()),
+        ({"opset": 21}, ("opset 20 → 21",)),
+    ],
+)
+def test_interface(changes: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert interface_changes(BASE, passing(MODEL | changes)) == expected
+
+
+def test_components_come_and_go_and_are_named() -> None:
+    decode = MODEL | {"name": "decode"}
+    prefill = MODEL | {"name": "prefill"}
+    assert interface_changes(passing(prefill, decode), passing(prefill | {"opset": 21})) == (
+        "component decode is gone",
+        "prefill: opset 20 → 21",
+    )
+    assert interface_changes(BASE, passing(MODEL, decode)) == ("component decode is new",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ()),
+        ({"max_abs": 1.9e-5}, ()),
+        ({"max_abs": 2.1e-5}, ("max abs error 2e-06 → 2.1e-05",)),
+        ({"max_abs": 0.0}, ()),
+        ({"max_abs": math.nan}, ("max abs error 2e-06 → nan",)),
+        ({"max_abs": None}, ()),
+        ({"nodes": 110}, ()),
+        ({"nodes": 111}, ("100 → 111 nodes",)),
+        ({"nodes": 50}, ("100 → 50 nodes",)),
+        ({"delegates": 17}, ("20 → 17 delegates",)),
+        ({"delegates": None}, ()),
+        ({"size_bytes": 1_200_000}, ("1000000 → 1200000 bytes",)),
+        ({"opset": 21}, ()),
+    ],
+)
+def test_drift(changes: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert drifts(BASE, passing(MODEL | changes)) == expected
+
+
+def test_noise_near_zero_is_no_drift() -> None:
+    assert drifts(passing(MODEL | {"max_abs": 0.0}), passing(MODEL | {"max_abs": 9e-6})) == ()
+    assert drifts(passing(MODEL | {"max_abs": 0.0}), passing(MODEL | {"max_abs": 2e-5})) != ()
+
+
+def test_a_first_delegate_or_the_loss_of_all_is_told() -> None:
+    assert drifts(passing(MODEL | {"delegates": 0}), passing(MODEL | {"delegates": 1})) == ("0 → 1 delegates",)
+    assert drifts(BASE, passing(MODEL | {"delegates": 0})) == ("20 → 0 delegates",)
