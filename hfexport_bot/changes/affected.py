@@ -1,0 +1,178 @@
+"""From changed files to the model classes they affect, and to what is not run and why.
+
+Selection is by file: a changed modeling file, or a changed configuration beside it, affects all its model
+classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from hfexport_bot.changes.git import FileChange
+from hfexport_bot.changes.layout import (
+    ModelFile,
+    configuration_name,
+    has_odd_name,
+    is_modeling_file,
+    is_test_or_doc,
+    model_file,
+)
+from hfexport_bot.changes.modeling import SourceError, imports_module, model_classes, parse, same_code
+from hfexport_bot.changes.tree import Tree
+from hfexport_bot.schema import Layout, NotRun
+
+ONLY_TEXT = "only comments or docstrings changed"
+
+
+@dataclass(frozen=True)
+class AffectedModule:
+    """A modeling file to run: where it is on each side (None: it isn't there), its classes there, and why."""
+
+    base: ModelFile | None
+    head: ModelFile | None
+    base_classes: tuple[str, ...]
+    head_classes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a change affects, and what it touches that is not run."""
+
+    affected: tuple[AffectedModule, ...] = ()
+    not_run: tuple[NotRun, ...] = ()
+
+
+def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout) -> Selection:
+    """Find the affected model classes.
+
+    A file that is no Python on one side takes the other side's classes, so that its cases run and end as
+    errors in stage ``source``. Tests, documents and files that are no Python are not mentioned.
+    """
+    modeling: dict[str, FileChange] = {}
+    configurations: list[FileChange] = []
+    not_run: list[NotRun] = []
+    for change in changes:
+        if not change.path.endswith(".py"):
+            continue
+        if part := _restricted(change, lambda path: is_modeling_file(path, layout)):
+            modeling[part.path] = part
+        elif part := _restricted(change, lambda path: configuration_name(path, layout) is not None):
+            configurations.append(part)
+        elif not is_test_or_doc(change.path):
+            not_run.append(NotRun(kind="file", name=change.path, reason="not a modeling file"))
+
+    reasons: dict[str, list[str]] = {}
+    moved = {change.old: change.path for change in modeling.values() if change.old}
+    for change in configurations:
+        if _same(change, base, head):
+            not_run.append(NotRun(kind="file", name=change.path, reason=ONLY_TEXT))
+            continue
+        users = {
+            moved.get(user, user)
+            for tree, path in ((base, change.old), (head, change.new))
+            if path
+            for user in _users(path, tree, layout)
+        }
+        if not users:
+            reason = "a configuration that no modeling file beside it uses"
+            not_run.append(NotRun(kind="file", name=change.path, reason=reason))
+        for user in users:
+            modeling.setdefault(user, FileChange(user, user))
+            reasons.setdefault(user, []).append(f"{PurePosixPath(change.path).name} {_verb(change)}")
+
+    affected: list[AffectedModule] = []
+    for path in sorted(modeling):
+        found = _examine(modeling[path], base, head, layout, reasons.get(path, []))
+        if isinstance(found, NotRun):
+            not_run.append(found)
+        else:
+            affected.append(found)
+    return Selection(tuple(affected), tuple(sorted(not_run, key=lambda entry: entry.name)))
+
+
+def _restricted(change: FileChange, wanted: Callable[[str], bool]) -> FileChange | None:
+    """The change as seen by files of one kind: a file renamed to another kind was deleted there."""
+    old = change.old if change.old and wanted(change.old) else None
+    new = change.new if change.new and wanted(change.new) else None
+    return FileChange(old, new) if old or new else None
+
+
+def _verb(change: FileChange) -> str:
+    if change.old is None:
+        return "was added"
+    if change.new is None:
+        return "was deleted"
+    return "changed" if change.old == change.new else f"moved from {change.old}"
+
+
+def _same(change: FileChange, base: Tree, head: Tree) -> bool:
+    """Whether a file stayed where it is and runs the same code."""
+    if change.old is None or change.old != change.new:
+        return False
+    old, new = base.read(change.old), head.read(change.new)
+    return old is not None and new is not None and same_code(old, new)
+
+
+def _users(configuration: str, tree: Tree, layout: Layout) -> tuple[str, ...]:
+    """The modeling files beside a configuration that share its name or import it."""
+    name = configuration_name(configuration, layout)
+    folder = configuration.rpartition("/")[0]
+    module = PurePosixPath(configuration).stem
+    beside = (
+        path for path in tree.files(folder) if path.rpartition("/")[0] == folder and is_modeling_file(path, layout)
+    )
+    return tuple(
+        path for path in beside if PurePosixPath(path).stem == f"modeling_{name}" or _imports(tree.read(path), module)
+    )
+
+
+def _imports(source: bytes | None, module: str) -> bool:
+    try:
+        return source is not None and imports_module(parse(source), module)
+    except SourceError:
+        return False
+
+
+def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons: list[str]) -> AffectedModule | NotRun:
+    """Decide on one modeling file; ``reasons`` are those beyond its own change."""
+    if has_odd_name(change.path):
+        reason = "its path has characters other than letters, digits and _ . - /, which a case id can't hold"
+        return NotRun(kind="file", name=change.path, reason=reason)
+    if not reasons and _same(change, base, head):
+        return NotRun(kind="file", name=change.path, reason=ONLY_TEXT)
+
+    old = base.read(change.old) if change.old else None
+    new = head.read(change.new) if change.new else None
+    base_classes, base_error = _read_classes(old)
+    head_classes, head_error = _read_classes(new)
+    if error := head_error or base_error:
+        # A side that can't be read runs the other side's classes.
+        base_classes = head_classes if base_error else base_classes
+        head_classes = base_classes if head_error else head_classes
+        where = " on both sides" if base_error and head_error else ""
+        reason = f"syntax error{where}, line {error.line}: {error}"
+    else:
+        reason = "has no model class"
+    if not base_classes and not head_classes:
+        return NotRun(kind="file", name=change.path, reason=reason)
+    if not _same(change, base, head):
+        reasons = [f"{PurePosixPath(change.path).name} {_verb(change)}", *reasons]
+    return AffectedModule(
+        base=model_file(change.old, layout) if change.old and old is not None else None,
+        head=model_file(change.new, layout) if change.new and new is not None else None,
+        base_classes=base_classes,
+        head_classes=head_classes,
+        reason="; ".join(reasons),
+    )
+
+
+def _read_classes(source: bytes | None) -> tuple[tuple[str, ...], SourceError | None]:
+    if source is None:
+        return (), None
+    try:
+        return model_classes(parse(source)), None
+    except SourceError as error:
+        return (), error

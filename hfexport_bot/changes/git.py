@@ -1,0 +1,163 @@
+"""A small wrapper over the git binary. It reads; the repository it is given is never modified.
+
+Only plumbing commands are used, so the user's configuration (aliases, pagers, external diffs, text
+conversion) changes nothing. Every failure is a `UsageError` that says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hfexport_bot.errors import UsageError
+
+# A git hook, or another tool, may have started us with these set: they redirect every command elsewhere.
+_REDIRECTING = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+)
+
+
+def git_environment() -> dict[str, str]:
+    """This process's environment without what redirects git; plain messages, no prompts, no locks."""
+    kept = {name: value for name, value in os.environ.items() if name not in _REDIRECTING}
+    return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+class GitError(Exception):
+    """A git command ended with a nonzero code; the message is what it printed."""
+
+
+def call_git(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], data: bytes | None = None) -> bytes:
+    """Run git and return its standard output.
+
+    Raises `GitError` when git fails and `UsageError` when there is no git.
+    """
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
+    try:
+        done = subprocess.run(command, cwd=cwd, env=dict(environment), input=data, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise UsageError("git was not found; install git 2.30 or later and put it on PATH") from None
+    if done.returncode:
+        raise GitError(done.stderr.decode(errors="replace").strip())
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One changed file. ``old`` is its path on base (None: added), ``new`` on head (None: deleted)."""
+
+    old: str | None
+    new: str | None
+
+    @property
+    def path(self) -> str:
+        """The path it is known by: head's, or base's for a deleted file."""
+        return self.new or self.old or ""
+
+
+class Git:
+    """One repository: a checkout, a linked worktree or a bare one.
+
+    Args:
+        path: a folder in it. Raises `UsageError` when that is missing or not in a git repository.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise UsageError(f"{path} is not a folder; give --repo a git repository")
+        try:
+            self._run("rev-parse", "--git-dir")
+        except GitError as error:
+            if "dubious ownership" in str(error):
+                raise UsageError(
+                    f"git refuses {path} because another user owns it; "
+                    f"run: git config --global --add safe.directory {path.resolve()}"
+                ) from None
+            raise UsageError(f"{path} is not in a git repository; give --repo one") from None
+
+    def _run(self, *arguments: str, data: bytes | None = None) -> bytes:
+        return call_git(arguments, self.path, git_environment(), data)
+
+    @property
+    def objects(self) -> Path:
+        """Its folder of objects, shared by all its worktrees."""
+        found = os.fsdecode(self._run("rev-parse", "--git-path", "objects").rstrip(b"\n"))
+        return (self.path / found).resolve()
+
+    @property
+    def object_format(self) -> str:
+        """``sha1`` or ``sha256``."""
+        return self._run("rev-parse", "--show-object-format").decode().strip()
+
+    def resolve(self, revision: str) -> str:
+        """The full sha of the commit a branch, tag, sha or expression such as ``HEAD~1`` names."""
+        try:
+            found = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}")
+        except GitError:
+            raise UsageError(
+                f"unknown revision {revision!r} in {self.path}; "
+                "give a branch, tag or commit that is there, and fetch it first if it is not"
+            ) from None
+        return found.decode().strip()
+
+    def merge_base(self, base: str, head: str) -> str:
+        """The sha of the best common ancestor of two commits."""
+        try:
+            return self._run("merge-base", base, head).decode().strip()
+        except GitError:
+            raise UsageError(
+                f"{base[:12]} and {head[:12]} have no common ancestor here; "
+                "fetch the whole history (git fetch --unshallow, or fetch-depth: 0 in actions/checkout)"
+            ) from None
+
+    def changed_files(self, base: str, head: str) -> tuple[FileChange, ...]:
+        """The files that differ between two commits, renames found, in git's order."""
+        arguments = ("diff-tree", "-r", "-z", "-M", "--name-status", "--no-ext-diff", base, head)
+        fields = self._checked(*arguments).split(b"\0")
+        changes: list[FileChange] = []
+        position = 0
+        while position + 1 < len(fields):
+            status = fields[position][:1]
+            old = os.fsdecode(fields[position + 1])
+            if status in (b"R", b"C"):
+                new = os.fsdecode(fields[position + 2])
+                changes.append(FileChange(old if status == b"R" else None, new))
+                position += 3
+                continue
+            changes.append(FileChange(None if status == b"A" else old, None if status == b"D" else old))
+            position += 2
+        return tuple(changes)
+
+    def show(self, sha: str, path: str) -> bytes | None:
+        """The bytes of a file at a commit, None when there is no such file."""
+        entry = self._checked("ls-tree", "-z", "--full-tree", sha, "--", path)
+        kind, _, name = entry.rstrip(b"\0").partition(b"\t")
+        if not name or kind.split()[1:2] != [b"blob"]:
+            return None
+        return self._checked("cat-file", "blob", kind.split()[2].decode())
+
+    def files(self, sha: str, folder: str = "") -> tuple[str, ...]:
+        """The paths of all files under a folder at a commit."""
+        arguments = ["ls-tree", "-r", "-z", "--full-tree", "--name-only", sha]
+        listed = self._checked(*arguments, *(["--", folder.rstrip("/") + "/"] if folder else []))
+        return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
+
+    def _checked(self, *arguments: str) -> bytes:
+        """Run a command that only fails when objects are missing."""
+        try:
+            return self._run(*arguments)
+        except GitError as error:
+            last = (str(error).splitlines() or ["no message"])[-1]
+            raise UsageError(
+                f"git could not read {self.path} ({last}); fetch the whole history of both revisions"
+            ) from None

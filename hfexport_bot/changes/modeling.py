@@ -1,0 +1,181 @@
+"""Read a modeling file without importing it: its model classes; whether two versions are the same code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+# What an imported base class must be called to count as a model that has a forward.
+_IMPORTED_MODEL = re.compile(r"[A-Z]\w*(?:Model|For[A-Z]\w*)")
+_NO_MODELS = frozenset({"BaseModel", "RootModel"})  # pydantic's
+# Imported mixins that bring a forward: transformers' modeling_layers.
+_IMPORTED_FORWARD = re.compile(r"GenericFor\w+")
+
+
+class SourceError(ValueError):
+    """A file is no Python. ``line`` counts from 1, 0 when unknown."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def parse(source: bytes) -> ast.Module:
+    """Parse a file's bytes, honouring its coding line. Raises `SourceError`."""
+    try:
+        with warnings.catch_warnings():
+            # An invalid escape in the code under test is its author's business, not this command's output.
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except SyntaxError as error:
+        raise SourceError(error.msg, error.lineno or 0) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SourceError(str(error) or type(error).__name__, 0) from None
+
+
+def model_classes(module: ast.Module) -> tuple[str, ...]:
+    """The classes to export, in the order of the file.
+
+    A model class derives from ``PreTrainedModel`` by the names of its bases, through classes of the file or
+    imported ones that are called like a model, and has a forward that is not abstract: its own, one inherited
+    within the file, or an imported model's. ``XPreTrainedModel`` bases and private classes are left out.
+    """
+    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    return tuple(
+        name
+        for name, node in file.classes.items()
+        if not name.startswith("_")
+        and not name.endswith("PreTrainedModel")
+        and not _is_abstract(node)
+        and file.is_pretrained(name)
+        and file.has_forward(name)
+    )
+
+
+def same_code(old: bytes, new: bytes) -> bool:
+    """Whether two versions of a file differ in comments, docstrings and layout only. A version that is no
+    Python is the same as itself alone."""
+    if old == new:
+        return True
+    try:
+        return _fingerprint(old) == _fingerprint(new)
+    except (SourceError, RecursionError):
+        return False
+
+
+def imports_module(module: ast.Module, name: str) -> bool:
+    """Whether a file imports a module called ``name`` (its last segment), anywhere in it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom):
+            if (node.module or "").rpartition(".")[2] == name or any(a.name == name for a in node.names):
+                return True
+        elif isinstance(node, ast.Import) and any(a.name.rpartition(".")[2] == name for a in node.names):
+            return True
+    return False
+
+
+def _fingerprint(source: bytes) -> str:
+    return ast.dump(_WithoutText().visit(parse(source)))
+
+
+class _WithoutText(ast.NodeTransformer):
+    """Drops statements that are a bare string: docstrings, and strings that serve as comments."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        # `def f(): "text"` is `def f(): pass`.
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.body:
+            node.body = [ast.Pass()]
+        return node
+
+
+def _classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
+    """Top-level classes, those under ``if is_x_available():`` and ``try:`` included."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node
+        elif isinstance(node, ast.If):
+            yield from _classes(node.body + node.orelse)
+        elif isinstance(node, ast.Try):
+            handlers = [statement for handler in node.handlers for statement in handler.body]
+            yield from _classes(node.body + handlers + node.orelse + node.finalbody)
+
+
+def _imported_names(module: ast.Module) -> dict[str, str]:
+    """Local name to original name, for names imported under another."""
+    return {
+        alias.asname: alias.name
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+
+
+def _decorators(function: ast.FunctionDef) -> set[str]:
+    return {ast.unparse(decorator).rpartition(".")[2] for decorator in function.decorator_list}
+
+
+def _is_abstract(node: ast.ClassDef) -> bool:
+    return any(isinstance(item, ast.FunctionDef) and "abstractmethod" in _decorators(item) for item in node.body)
+
+
+def _own_forward(node: ast.ClassDef) -> bool | None:
+    """Whether the class body defines a forward that does something; None when it says nothing of forward."""
+    for item in reversed(node.body):
+        if isinstance(item, ast.FunctionDef) and item.name == "forward":
+            statements = [s for s in item.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            raises = len(statements) == 1 and isinstance(statements[0], ast.Raise)
+            return not (raises and "NotImplementedError" in ast.unparse(statements[0]))
+        if isinstance(item, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "forward" for target in item.targets
+        ):
+            return True
+    return None
+
+
+@dataclass(frozen=True)
+class _File:
+    """The classes of one file and what they inherit, by names alone."""
+
+    classes: Mapping[str, ast.ClassDef]
+    imported: Mapping[str, str]
+
+    def is_pretrained(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        if name.endswith("PreTrainedModel"):
+            return True
+        if name not in self.classes:
+            return self._is_imported_model(name) or name.startswith("PreTrained")
+        return name not in seen and any(self.is_pretrained(base, seen | {name}) for base in self._bases(name))
+
+    def has_forward(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        if name not in self.classes:
+            return bool(_IMPORTED_FORWARD.fullmatch(name)) or self._is_imported_model(name)
+        own = _own_forward(self.classes[name])
+        if own is not None or name in seen:
+            return bool(own)
+        return any(self.has_forward(base, seen | {name}) for base in self._bases(name))
+
+    def _is_imported_model(self, name: str) -> bool:
+        return (
+            bool(_IMPORTED_MODEL.fullmatch(name))
+            and not name.endswith("PreTrainedModel")
+            and not name.startswith("Generic")
+            and name not in _NO_MODELS
+        )
+
+    def _bases(self, name: str) -> Iterator[str]:
+        """The last segment of each base's name, imported aliases undone: `nn.Module` is `Module`."""
+        for base in self.classes[name].bases:
+            target = base.value if isinstance(base, ast.Subscript) else base
+            if isinstance(target, ast.Attribute):
+                yield target.attr
+            elif isinstance(target, ast.Name):
+                yield self.imported.get(target.id, target.id)

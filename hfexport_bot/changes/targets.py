@@ -1,0 +1,88 @@
+"""From what a user names (``bert``, ``llama/LlamaForCausalLM``, a modeling file's path) to model classes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from hfexport_bot.changes.affected import AffectedModule
+from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
+from hfexport_bot.changes.modeling import SourceError, model_classes, parse
+from hfexport_bot.changes.tree import Tree
+from hfexport_bot.errors import UsageError
+from hfexport_bot.schema import Layout
+
+
+def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
+    """Find the model classes of each name, in the order they were named, each once.
+
+    A name is a model (all classes of its modeling files), ``MODEL/CLASS``, a modeling file's path in the
+    tree, or ``PATH:CLASS``. Raises `UsageError` with the nearest names when there is no such model or class.
+    """
+    catalogue = _catalogue(tree, layout)
+    wanted: dict[ModelFile, list[str]] = {}
+    for name in names:
+        files, class_name = _find(name, tree, layout, catalogue)
+        found = {file: _classes(file, tree, class_name) for file in files}
+        if class_name and not any(class_name in classes for classes in found.values()):
+            known = [each for classes in found.values() for each in classes]
+            raise UsageError(f"{name}: no model class {class_name}{_nearest(class_name, known)}")
+        if not any(found.values()):
+            raise UsageError(f"{name}: no model class in {', '.join(file.path for file in files)}")
+        for file, classes in found.items():
+            chosen = [each for each in classes if class_name in (None, each)]
+            kept = wanted.setdefault(file, [])
+            kept.extend(each for each in chosen if each not in kept)
+    return tuple(
+        AffectedModule(None, file, (), tuple(classes), reason="asked for")
+        for file, classes in wanted.items()
+        if classes
+    )
+
+
+def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
+    """Every name a model may be called by, and its modeling files. In a repository with its own models these
+    are the path without ``.py``, ``modeling_x`` and ``x``."""
+    names: dict[str, list[ModelFile]] = {}
+    for path in tree.files(MODELS_FOLDER.get(layout, "")):
+        if is_modeling_file(path, layout) and not has_odd_name(path):
+            file = model_file(path, layout)
+            stem = PurePosixPath(path).stem
+            short = {stem, stem.removeprefix("modeling_")} if layout is Layout.MODELING else set()
+            for name in {file.model} | short:
+                names.setdefault(name, []).append(file)
+    return names
+
+
+def _find(
+    name: str, tree: Tree, layout: Layout, catalogue: Mapping[str, list[ModelFile]]
+) -> tuple[list[ModelFile], str | None]:
+    path, _, class_name = name.partition(":")
+    if path.endswith(".py"):
+        if tree.read(path) is None or not is_modeling_file(path, layout):
+            known = sorted({file.path for files in catalogue.values() for file in files})
+            raise UsageError(f"{path} is no modeling file of this tree{_nearest(path, known)}")
+        if has_odd_name(path):
+            raise UsageError(f"{path}: a path may only have letters, digits and _ . - /; rename it")
+        return [model_file(path, layout)], class_name or None
+    if name in catalogue:
+        return catalogue[name], None
+    model, _, class_name = name.rpartition("/")
+    if model in catalogue:
+        return catalogue[model], class_name
+    raise UsageError(f"unknown model {model or name!r}{_nearest(model or name, catalogue)}")
+
+
+def _classes(file: ModelFile, tree: Tree, class_name: str | None) -> tuple[str, ...]:
+    try:
+        return model_classes(parse(tree.read(file.path) or b""))
+    except SourceError as error:
+        if class_name:
+            return (class_name,)  # its case runs, and ends as an error in stage `source`
+        raise UsageError(f"{file.path}: syntax error, line {error.line}: {error}") from None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,303 @@
+"""The command line: click, exit codes, and nothing else.
+
+Exit codes: 0 clean, or nothing affected; 1 findings; 2 usage or input error; 3 the run itself failed; 130
+interrupted. Everything heavier than the schema is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hfexport_bot.errors import RunError, UsageError
+from hfexport_bot.schema import Backend, Report, Shapes, VerdictKind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hfexport_bot.commands import Finished, Surroundings
+    from hfexport_bot.execution.session import OnEvent, RunCases
+    from hfexport_bot.plan import PlannedCase
+    from hfexport_bot.settings import Overrides
+
+CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass
+class _Process:
+    """What a whole process shares: whether tracebacks are wanted, and a runner other than the real one."""
+
+    debug: bool = False
+    run_cases: RunCases | None = None
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hfexport-bot", prog_name="hfexport-bot")
+@click.option("--debug", is_flag=True, envvar="HFEXPORT_DEBUG", help="Print the traceback of a failure.")
+@click.pass_obj
+def cli(process: _Process, /, debug: bool) -> None:
+    """Keep Hugging Face models exportable: run torch.export, ONNX and ExecuTorch, and compare the numbers."""
+    process.debug = debug
+
+
+def _common(command: _Command) -> _Command:
+    """The options of every command that runs cases."""
+    options = (
+        click.option(
+            "--backend",
+            "backends",
+            multiple=True,
+            type=click.Choice(list(Backend)),
+            help="What to export to; may be repeated. Default: all.",
+        ),
+        click.option(
+            "--shapes",
+            multiple=True,
+            type=click.Choice(list(Shapes)),
+            help="Whether other sizes than the traced ones must work; may be repeated. Default: dynamic.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            default="hfexport-out",
+            show_default=True,
+            help="Folder for report.md and report.json.",
+        ),
+        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Wall time of one case."),
+        click.option("--memory-gb", type=click.FloatRange(0, min_open=True), help="Memory of one case, GiB."),
+        click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
+        click.option(
+            "--disable-workaround",
+            "disabled",
+            multiple=True,
+            metavar="ID",
+            help="Run without this workaround; may be repeated.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and no table."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="A folder in the git repository.",
+)
+@click.option("--base", required=True, metavar="REV", help="What to compare with, from the merge base on.")
+@click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The change.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(list(VerdictKind)),
+    help="Verdict that fails the run; may be repeated. Default: regression.",
+)
+@_common
+@click.pass_obj
+def run(
+    process: _Process,
+    /,
+    repo: Path,
+    base: str,
+    head: str,
+    fail_on: tuple[VerdictKind, ...],
+    **options: Any,
+) -> int:
+    """Export what changed between two revisions on both sides, and compare."""
+    from hfexport_bot.commands import compare_revisions
+
+    def work(overrides: Overrides, around: Surroundings) -> Finished:
+        return compare_revisions(repo, base, head, overrides, around)
+
+    return _carry_out(process, work, fail_on=fail_on, **options)
+
+
+@cli.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
+)
+@_common
+@click.pass_obj
+def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **options: Any) -> int:
+    """Export models of one revision; no git needed.
+
+    MODEL is a model such as bert, MODEL/CLASS such as llama/LlamaForCausalLM, the path of a modeling file, or
+    PATH:CLASS.
+    """
+    from hfexport_bot.commands import check_models
+
+    def work(overrides: Overrides, around: Surroundings) -> Finished:
+        return check_models(models, tree, overrides, around)
+
+    return _carry_out(process, work, fail_on=(), **options)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of report.json."""
+    import json
+
+    click.echo(json.dumps(Report.model_json_schema(), indent=2))
+
+
+def _carry_out(
+    process: _Process,
+    work: Callable[[Overrides, Surroundings], Finished],
+    *,
+    backends: tuple[Backend, ...],
+    shapes: tuple[Shapes, ...],
+    fail_on: tuple[VerdictKind, ...],
+    out: Path,
+    seconds: float | None,
+    memory_gb: float | None,
+    jobs: int | None,
+    disabled: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run a command's work between its options and its reports."""
+    from rich.console import Console
+
+    from hfexport_bot.commands import Surroundings
+    from hfexport_bot.reporting import write_reports
+    from hfexport_bot.reporting.terminal import print_report
+    from hfexport_bot.settings import Overrides
+    from hfexport_bot.verdicts.compare import failing
+
+    _check_writable(out)
+    overrides = Overrides(
+        backends=backends,
+        shapes=shapes,
+        fail_on=fail_on,
+        seconds=seconds,
+        memory_gb=memory_gb,
+        disabled_workarounds=disabled,
+    )
+
+    @contextmanager
+    def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
+        with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
+            yield on_event
+
+    around = Surroundings(
+        run_cases=process.run_cases or _real_run_cases(),
+        watch=watch,
+        today=datetime.now(UTC).date(),
+        jobs=jobs,
+        logs=out.resolve() / "logs",
+    )
+    finished = work(overrides, around)
+    written = write_reports(finished.report, out)
+    if as_json:
+        click.echo(finished.report.model_dump_json(indent=2))
+    elif not quiet:
+        print_report(finished.report, Console())
+        click.echo(f"report: {', '.join(str(path) for path in written.values())}")
+    if finished.failure:
+        raise RunError(finished.failure)
+    return FINDINGS if failing(finished.report) else CLEAN
+
+
+@contextmanager
+def _progress(planned: Sequence[PlannedCase], console: Console | None) -> Iterator[OnEvent | None]:
+    from hfexport_bot.reporting.progress import Progress
+
+    if console is None:
+        yield None
+        return
+    with Progress(console, planned) as progress:
+        yield progress.event
+
+
+def _real_run_cases() -> RunCases:
+    from hfexport_bot.execution.client import run_cases
+
+    return run_cases
+
+
+def _check_writable(out: Path) -> None:
+    """Find out before the work whether its reports can be kept."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror}; give another folder with --out") from None
+
+
+def main(arguments: Sequence[str] | None = None, run_cases: RunCases | None = None) -> int:
+    """Run the command line and return its exit code; ``run_cases`` stands in for the real runner."""
+    process = _Process(run_cases=run_cases)
+    try:
+        code = cli.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="hfexport-bot",
+            obj=process,
+            standalone_mode=False,
+        )
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except UsageError as error:
+        click.echo(f"error: {error}", err=True)
+        return USAGE
+    except RunError as error:
+        click.echo(f"the run failed: {error}", err=True)
+        return FAILED
+    except Exception as error:
+        _tell(error, process.debug)
+        return FAILED
+    return code if isinstance(code, int) else CLEAN
+
+
+def _tell(error: Exception, debug: bool) -> None:
+    """One line on an error nobody expected, and its traceback out of the way."""
+    text = "".join(traceback.format_exception(error))
+    if debug:
+        click.echo(text, err=True)
+        return
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="hfexport-traceback-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(text)
+    summary = (str(error).splitlines() or [""])[0]
+    click.echo(f"the run failed: {type(error).__name__}: {summary} (traceback: {file.name})", err=True)
+
+
+def entry_point() -> None:
+    """The console script. A polite kill ends like Ctrl-C: no process and no tree is left behind."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

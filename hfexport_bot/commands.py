@@ -1,0 +1,183 @@
+"""What the commands do, from inputs to a report: the only place where all parts meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from hfexport_bot.changes.affected import Selection, select
+from hfexport_bot.changes.git import Git
+from hfexport_bot.changes.layout import detect_layout
+from hfexport_bot.changes.place import find_place
+from hfexport_bot.changes.targets import resolve_targets
+from hfexport_bot.changes.tree import FolderTree, GitTree
+from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
+from hfexport_bot.execution.trees import revision_tree
+from hfexport_bot.plan import PlannedCase, plan_cases
+from hfexport_bot.schema import Layout, Report, Revision, RunnerSetup
+from hfexport_bot.settings import (
+    SETTINGS_PATH,
+    AcceptedEntry,
+    Hooks,
+    Overrides,
+    Settings,
+    SettingsFile,
+    combine,
+    in_force,
+    postponed,
+    read_settings,
+)
+from hfexport_bot.verdicts.compare import make_cases
+
+#: Shows the progress of the planned cases while its context is open.
+Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a command is handed in from outside: the runner, the day, who watches, and how much to do at a time."""
+
+    run_cases: RunCases
+    watch: Watch
+    today: date
+    jobs: int | None = None
+    logs: Path | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A complete report, and why the run failed as a whole (empty: it did not)."""
+
+    report: Report
+    failure: str = ""
+
+
+def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, around: Surroundings) -> Finished:
+    """Run what changed between the merge base of two revisions and ``head`` on both sides.
+
+    Raises `UsageError` for a folder that is no repository, an unknown revision and wrong settings.
+    """
+    started = time.monotonic()
+    git = Git(repo)
+    head_sha = git.resolve(head)
+    base_sha = git.merge_base(git.resolve(base), head_sha)
+    base_tree, head_tree = GitTree(git, base_sha), GitTree(git, head_sha)
+    base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
+    head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
+    settings = combine(base_file, head_file, overrides)
+
+    layout = detect_layout(head_tree)
+    selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout)
+    planned = plan_cases(selection, settings.backends, settings.shapes)
+
+    result = SessionResult()
+    if planned:
+        with ExitStack() as open_things:
+            setups: dict[SideName, RunnerSetup] = {}
+            sides: tuple[tuple[SideName, str, Hooks], ...] = (
+                ("base", base_sha, settings.base_hooks),
+                ("head", head_sha, settings.head_hooks),
+            )
+            for side, sha, hooks in sides:
+                tree = open_things.enter_context(revision_tree(git, sha))
+                setups[side] = _setup(layout, tree, settings, hooks, _log_dir(around, side))
+            result = _run(planned, setups.get("base"), setups["head"], around, open_things)
+
+    accepted, expired = in_force(settings.accepted, around.today)
+    notes = [
+        f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
+        for key in postponed(base_file, head_file)
+    ]
+    report = Report(
+        command="run",
+        base=Revision(name=base, sha=base_sha),
+        head=Revision(name=head, sha=head_sha),
+        cases=make_cases(planned, result.base, result.head, accepted=accepted),
+        not_run=selection.not_run,
+        notes=(*notes, *_notes(expired, result)),
+        seconds=time.monotonic() - started,
+        versions=result.versions,
+        fail_on=settings.fail_on,
+    )
+    return Finished(report, _failure(result))
+
+
+def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:
+    """Run the named models of one revision: of a folder, or of the installed transformers.
+
+    Raises `UsageError` for an unknown model or class, naming the nearest, and for wrong settings.
+    """
+    started = time.monotonic()
+    place = find_place(names, folder)
+    tree = FolderTree(place.root)
+    installed = place.layout is Layout.INSTALLED
+    file = SettingsFile() if installed else read_settings(tree.read, str(place.root))
+    settings = combine(file, file, overrides)
+    selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
+    planned = plan_cases(selection, settings.backends, settings.shapes)
+    setup = _setup(
+        place.layout,
+        None if installed else place.root,
+        settings,
+        settings.head_hooks,
+        _log_dir(around, "head"),
+    )
+    with ExitStack() as open_things:
+        result = _run(planned, None, setup, around, open_things)
+    accepted, expired = in_force(settings.accepted, around.today)
+    report = Report(
+        command="check",
+        head=Revision(name=place.name),
+        cases=make_cases(planned, None, result.head, accepted=accepted),
+        notes=_notes(expired, result),
+        seconds=time.monotonic() - started,
+        versions=result.versions,
+        fail_on=settings.fail_on,
+    )
+    return Finished(report, _failure(result))
+
+
+def _run(
+    planned: Sequence[PlannedCase],
+    base: RunnerSetup | None,
+    head: RunnerSetup,
+    around: Surroundings,
+    open_things: ExitStack,
+) -> SessionResult:
+    on_event = open_things.enter_context(around.watch(planned))
+    return run_session(planned, base=base, head=head, run_cases=around.run_cases, jobs=around.jobs, on_event=on_event)
+
+
+def _setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, log_dir: str | None) -> RunnerSetup:
+    return RunnerSetup(
+        layout=layout,
+        tree=str(tree) if tree else None,
+        limits=settings.limits,
+        seed=settings.seed,
+        cases_hook=hooks.cases,
+        workarounds_file=hooks.workarounds,
+        disabled_workarounds=settings.disabled_workarounds,
+        log_dir=log_dir,
+    )
+
+
+def _log_dir(around: Surroundings, side: SideName) -> str | None:
+    return str(around.logs / side) if around.logs else None
+
+
+def _notes(expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:
+    return (
+        *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
+        *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
+    )
+
+
+def _failure(result: SessionResult) -> str:
+    """A run in which no runner worked says nothing of the change, whatever its verdicts add up to."""
+    if result.ran and len(result.fatal) == len(result.ran):
+        return next(iter(result.fatal.values()))
+    return ""

@@ -1,0 +1,201 @@
+"""One frozen object from the command line and the repository's settings file.
+
+What decides the result (gates, limits, accepted findings, what is run) comes from the base revision: a change
+can't switch off its own check. What a revision brings along to be run (case functions, workarounds) comes
+from itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from datetime import date
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.schema import Backend, Limits, Shapes, VerdictKind
+
+SETTINGS_PATH = ".github/hfexport.yml"
+_MAX_BYTES = 1 << 18
+
+NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]
+CaseFunction = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*$")]
+
+
+class _Section(BaseModel):
+    """Immutable, with the dashes of the file for the underscores of Python."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+
+
+class AcceptedEntry(_Section):
+    """A finding the repository lives with. ``id`` is a glob over case ids; ``expires`` is its last day."""
+
+    id: NonEmpty
+    reason: NonEmpty
+    expires: date | None = None
+
+
+class LimitSettings(_Section):
+    """What one case may use; None is the default."""
+
+    seconds: float | None = Field(default=None, gt=0, le=86_400)
+    cpu_seconds: int | None = Field(default=None, gt=0, le=864_000)
+    memory_gb: float | None = Field(default=None, gt=0, le=4_096)
+
+
+class SettingsFile(_Section):
+    """``.github/hfexport.yml`` as it is written."""
+
+    cases: CaseFunction | None = None
+    workarounds: RelativePath | None = None
+    fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
+    accepted: tuple[AcceptedEntry, ...] = ()
+    limits: LimitSettings = LimitSettings()
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    backends: Annotated[tuple[Backend, ...], Field(min_length=1)] = tuple(Backend)
+    shapes: Annotated[tuple[Shapes, ...], Field(min_length=1)] = (Shapes.DYNAMIC,)
+
+
+class Overrides(BaseModel):
+    """What the command line asks for; empty or None leaves it to the file. ``memory_gb`` is GiB."""
+
+    model_config = ConfigDict(frozen=True)
+
+    backends: tuple[Backend, ...] = ()
+    shapes: tuple[Shapes, ...] = ()
+    fail_on: tuple[VerdictKind, ...] = ()
+    seconds: float | None = None
+    memory_gb: float | None = None
+    disabled_workarounds: tuple[str, ...] = ()
+
+
+class Hooks(BaseModel):
+    """What a revision brings along: a case function (``path.py:function``) and a file of workarounds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cases: str | None = None
+    workarounds: str | None = None
+
+
+class Settings(BaseModel):
+    """Everything that decides a run, settled."""
+
+    model_config = ConfigDict(frozen=True)
+
+    fail_on: tuple[VerdictKind, ...]
+    accepted: tuple[AcceptedEntry, ...]
+    limits: Limits
+    seed: int
+    backends: tuple[Backend, ...]
+    shapes: tuple[Shapes, ...]
+    disabled_workarounds: tuple[str, ...]
+    base_hooks: Hooks
+    head_hooks: Hooks
+
+
+#: Reads a file of one revision by its path from the root; None when there is no such file.
+ReadFile = Callable[[str], bytes | None]
+
+
+def read_settings(read: ReadFile, revision: str) -> SettingsFile:
+    """Read a revision's settings file; the defaults when it has none. ``revision`` names it in errors.
+
+    Raises `UsageError` when it is no YAML, has an unknown key or a wrong value, or names a missing file.
+    """
+    source = read(SETTINGS_PATH)
+    if source is None:
+        return SettingsFile()
+    where = f"{SETTINGS_PATH} ({revision})"
+    settings = _parse(source, where)
+    for key, path in (
+        ("cases", (settings.cases or "").partition(":")[0]),
+        ("workarounds", settings.workarounds),
+    ):
+        if path and (".." in PurePosixPath(path).parts or read(path) is None):
+            raise UsageError(f"{where}: {key}: {path} is not in that revision; give a path from its root")
+    return settings
+
+
+def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Settings:
+    """Settle the files of both revisions (the same one twice for a single revision) and the command line."""
+    return Settings(
+        fail_on=overrides.fail_on or base.fail_on,
+        accepted=base.accepted,
+        limits=_limits(base.limits, overrides),
+        seed=base.seed,
+        backends=overrides.backends or base.backends,
+        shapes=overrides.shapes or base.shapes,
+        disabled_workarounds=overrides.disabled_workarounds,
+        base_hooks=Hooks(cases=base.cases, workarounds=base.workarounds),
+        head_hooks=Hooks(cases=head.cases, workarounds=head.workarounds),
+    )
+
+
+def postponed(base: SettingsFile, head: SettingsFile) -> tuple[str, ...]:
+    """The keys that a change sets anew and that take effect only once it is merged."""
+    own = {"cases", "workarounds"}
+    return tuple(
+        name.replace("_", "-")
+        for name in SettingsFile.model_fields
+        if name not in own and getattr(base, name) != getattr(head, name)
+    )
+
+
+def in_force(
+    accepted: Iterable[AcceptedEntry], today: date
+) -> tuple[tuple[AcceptedEntry, ...], tuple[AcceptedEntry, ...]]:
+    """Split accepted findings into those in force on a day and those whose last day is past."""
+    entries = tuple(accepted)
+    expired = tuple(entry for entry in entries if entry.expires is not None and entry.expires < today)
+    return tuple(entry for entry in entries if entry not in expired), expired
+
+
+def _limits(file: LimitSettings, overrides: Overrides) -> Limits:
+    defaults = Limits()
+    wall = overrides.seconds or file.seconds or defaults.wall_seconds
+    memory = overrides.memory_gb or file.memory_gb
+    return Limits(
+        wall_seconds=wall,
+        # Two threads' worth, so that wall clock is what normally ends a case.
+        cpu_seconds=file.cpu_seconds or max(1, round(2 * wall)),
+        memory_bytes=round(memory * (1 << 30)) if memory else defaults.memory_bytes,
+    )
+
+
+def _parse(source: bytes, where: str) -> SettingsFile:
+    if len(source) > _MAX_BYTES:
+        raise UsageError(f"{where} is longer than {_MAX_BYTES >> 10} KiB; shorten it")
+    try:
+        content = yaml.safe_load(source)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise UsageError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return SettingsFile()
+    if not isinstance(content, dict):
+        raise UsageError(f"{where} must be a mapping of settings, such as `fail-on: [regression]`")
+    try:
+        return SettingsFile.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first_problem(error)}") from None
+
+
+_SECTIONS: dict[str, type[_Section]] = {"limits": LimitSettings, "accepted": AcceptedEntry}
+
+
+def _first_problem(error: ValidationError) -> str:
+    """One line for the first thing that is wrong."""
+    problem: dict[str, Any] = dict(error.errors(include_url=False, include_context=False)[0])
+    path = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        section = _SECTIONS.get(path[0], SettingsFile) if len(path) > 1 else SettingsFile
+        known = [name.replace("_", "-") for name in section.model_fields]
+        close = difflib.get_close_matches(path[-1].replace("_", "-"), known, n=1, cutoff=0)
+        return f"unknown key {'.'.join(path)!r}; did you mean {close[0]!r}?"
+    return f"{'.'.join(path)}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
