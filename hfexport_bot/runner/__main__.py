@@ -1,0 +1,38 @@
+"""``python -m hfexport_bot.runner --events-fd N``: run the cases named on standard input.
+
+Standard input holds JSON lines, a ``RunnerSetup`` and then a ``CaseRequest`` a case, until its end. ``RunnerEvent``
+lines are written to descriptor N, never to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+
+from hfexport_bot.runner.processes import stand_guard
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hfexport_bot.runner", description="Run untrusted cases.")
+    parser.add_argument("--events-fd", type=int, required=True, metavar="N", help="descriptor to write events to")
+    fd = parser.parse_args(arguments).events_fd
+    stand_guard()
+
+    from hfexport_bot.runner.server import EventStream, clean, read_input, serve
+    from hfexport_bot.schema import Fatal
+
+    events = EventStream(fd)
+    try:
+        setup, requests = read_input(sys.stdin.buffer)
+        from hfexport_bot.runner.case import run_case
+    except Exception as error:
+        traceback.print_exc()
+        events.send(Fatal(message=clean(f"the runner cannot start: {type(error).__name__}: {error}")))
+        return 1
+    return serve(setup, requests, events, run_case)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,453 @@
+"""The warm parent of the untrusted half: one forked process per case, watched and limited.
+
+The parent imports torch and the revision's transformers once, then forks. It stays single-threaded, since a fork
+copies only the forking thread. Whatever a case does (hang, crash, exit, eat memory, leave processes behind) costs that
+case alone, and every case ends in exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import os
+import re
+import selectors
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hfexport_bot.runner import processes
+from hfexport_bot.schema import (
+    MAX_LINE_BYTES,
+    MAX_MESSAGE_CHARS,
+    CaseFinished,
+    CaseRequest,
+    Fatal,
+    Name,
+    Outcome,
+    OutcomeKind,
+    Ready,
+    RunnerEvent,
+    RunnerSetup,
+    StageBegan,
+)
+
+#: Runs one case in its own process; calls the third argument with stage and component as each stage begins.
+RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None]], Outcome]
+
+#: Seconds between two looks at what a case uses.
+_POLL_SECONDS = 0.1
+_MAX_LOG_BYTES = 32 << 20
+_MAX_STAGE_EVENTS = 1_000
+_MAX_PROCESSES = 256
+#: Room left in a line for what the parent adds to a case's outcome.
+_LINE_MARGIN = 16_384
+
+#: Slow to import and used by every export, so paid for once. Not onnxruntime: it starts a thread, and takes a case
+#: only 0.1 s. What does not import here is left to the case that needs it, which then says so.
+_WARM_MODULES = (
+    "transformers.modeling_utils",
+    "transformers.cache_utils",
+    "transformers.masking_utils",
+    "transformers.generation.utils",
+    "torch.export",
+    "torch.onnx",
+    "torch._dynamo",
+    "onnxscript",
+    "executorch.exir",
+    "executorch.backends.xnnpack.partition.xnnpack_partitioner",
+    "exporters.dynamo.exporter",
+    "exporters.onnx.exporter",
+    "exporters.executorch.exporter",
+)
+
+_OUT_OF_MEMORY = re.compile(
+    r"\bMemoryError\b|std::bad_alloc|bad allocation|MemoryAllocationFailed"
+    r"|(can't|cannot|failed to|could not|unable to) allocate (.{0,40} )?memory|not enough memory: you tried to",
+    re.IGNORECASE,
+)
+
+
+class EventStream:
+    """The descriptor to the trusted side; one JSON line an event."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self.fd = fd
+
+    def send(self, event: RunnerEvent) -> None:
+        """Write one event. Raises ``BrokenPipeError`` when nobody reads any more."""
+        _write_all(self.fd, event.model_dump_json().encode() + b"\n")
+
+
+def read_input(lines: Iterable[bytes]) -> tuple[RunnerSetup, list[CaseRequest]]:
+    """The setup and the cases, as sent on standard input. Raises ``ValueError`` for anything else."""
+    setup, *requests = lines
+    return RunnerSetup.model_validate_json(setup), [CaseRequest.model_validate_json(line) for line in requests]
+
+
+def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStream, run_case: RunCase) -> int:
+    """Run every case, at most ``setup.jobs`` at once, and report each on ``events``. Returns the exit code."""
+    faulthandler.enable()
+    processes.adopt_orphans()
+    try:
+        versions = _warm_up(setup)
+    except Exception as error:
+        traceback.print_exc()
+        events.send(Fatal(message=clean(str(error) or type(error).__name__)))
+        return 1
+    try:
+        events.send(Ready(versions=versions))
+        _Supervisor(setup, events, run_case).run(requests)
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+def _warm_up(setup: RunnerSetup) -> dict[str, str]:
+    import torch
+
+    from hfexport_bot.runner.tree import prepare_tree
+
+    torch.set_num_threads(1)
+    versions = prepare_tree(setup)
+    for name in _WARM_MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"not warm: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+    if len(os.listdir("/proc/self/task") if sys.platform == "linux" else ()) > 1:
+        print("an import has started threads, which forked cases will be without", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # or the children's first collection touches, and so copies, every object
+    return versions
+
+
+# -- A case, seen from the parent ------------------------------------------------------------------------------
+
+
+class _Message(BaseModel):
+    """What a case sends to the parent: a stage that begins, or its outcome."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stage: Name = ""
+    component: Name = ""
+    outcome: Outcome | None = None
+
+
+class _Case:
+    """A running case: its process, its pipe, and what is known of it so far."""
+
+    def __init__(self, request: CaseRequest, log: IO[bytes], folder: str, pid: int, pipe: int) -> None:
+        self.request = request
+        self.log = log
+        self.folder = folder
+        self.pid = pid
+        self.pipe = pipe
+        self.started = self.stage_started = time.monotonic()
+        self.stage, self.component = "source", ""
+        self.stage_seconds: dict[str, float] = {}
+        self.stage_events = 0
+        self.peak_memory = 0
+        self.outcome: Outcome | None = None
+        self.buffer = b""
+        os.set_blocking(pipe, False)
+
+    def read(self) -> bool:
+        """Take in what the case has sent; false once its pipe is at an end."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):  # a case that never stops sending must not keep the parent from the others
+                if self.outcome is not None:
+                    break
+                data = os.read(self.pipe, 1 << 16)
+                if not data:
+                    return False
+                *lines, self.buffer = (self.buffer + data).split(b"\n")
+                if max(map(len, [*lines, self.buffer])) > MAX_LINE_BYTES:
+                    self.outcome = self.failure(OutcomeKind.ERROR, "the case's result is too long to be sent")
+                for line in lines:
+                    self._take(line)
+        return True
+
+    def _take(self, line: bytes) -> None:
+        if self.outcome is not None:
+            return
+        try:
+            message = _Message.model_validate_json(line)
+        except ValidationError as error:
+            self.outcome = self.failure(OutcomeKind.ERROR, f"the case sent what is no result: {str(error)[:1_000]}")
+            return
+        if message.outcome is not None:
+            self.outcome = message.outcome
+        else:
+            self._end_stage()
+            self.stage, self.component = message.stage, message.component
+            self.stage_events += 1
+
+    def _end_stage(self) -> None:
+        now = time.monotonic()
+        if self.stage in self.stage_seconds or len(self.stage_seconds) < _MAX_STAGE_EVENTS:
+            spent = now - self.stage_started
+            self.stage_seconds[self.stage] = self.stage_seconds.get(self.stage, 0.0) + spent
+        self.stage_started = now
+
+    def failure(self, kind: OutcomeKind, message: str) -> Outcome:
+        """An outcome that the case could not give itself."""
+        self._end_stage()
+        return Outcome(
+            kind=kind,
+            stage=self.stage,
+            component=self.component,
+            message=clean(message),
+            stage_seconds=self.stage_seconds,
+        )
+
+    def log_tail(self) -> str:
+        """The last lines of the case's log: where faulthandler wrote the stack of a crash."""
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - 3_000))
+        text = self.log.read().decode(errors="replace").strip()
+        return f"\n{text}" if text else ""
+
+
+class _Supervisor:
+    """Starts, watches and ends the cases."""
+
+    def __init__(self, setup: RunnerSetup, events: EventStream, run_case: RunCase) -> None:
+        self._setup = setup
+        self._events = events
+        self._run_case = run_case
+        self._active: dict[int, _Case] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def run(self, requests: Sequence[CaseRequest]) -> None:
+        waiting = list(reversed(requests))
+        try:
+            while waiting or self._active:
+                while waiting and len(self._active) < max(1, self._setup.jobs):
+                    self._start(waiting.pop())
+                self._wait()
+                self._watch()
+        finally:
+            table = processes.process_table()
+            processes.kill(processes.descendants(os.getpid(), table))
+            for case in self._active.values():
+                shutil.rmtree(case.folder, ignore_errors=True)
+
+    def _start(self, request: CaseRequest) -> None:
+        folder = tempfile.mkdtemp(prefix="case-")
+        log = _open_log(self._setup.log_dir or folder, str(request.id))
+        read_end, write_end = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                processes.die_with_parent(parent)
+                for fd in (self._events.fd, read_end, *(case.pipe for case in self._active.values())):
+                    os.close(fd)
+                _be_case(request, self._setup, self._run_case, write_end, log.fileno(), folder)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)  # a child never goes on as a second parent
+        os.close(write_end)
+        case = self._active[pid] = _Case(request, log, folder, pid, read_end)
+        self._selector.register(read_end, selectors.EVENT_READ, case)
+        self._send_stage(case)
+
+    def _wait(self) -> None:
+        """Sleep until a case has something to say, at most until the next look at its limits."""
+        for key, _ in self._selector.select(_POLL_SECONDS):
+            case: _Case = key.data
+            before = (case.stage, case.component)
+            if not case.read():
+                self._selector.unregister(case.pipe)
+            if (case.stage, case.component) != before and case.stage_events <= _MAX_STAGE_EVENTS:
+                self._send_stage(case)
+
+    def _send_stage(self, case: _Case) -> None:
+        self._events.send(StageBegan(id=case.request.id, stage=case.stage, component=case.component))
+
+    def _watch(self) -> None:
+        table = processes.process_table()
+        families = {pid: processes.family(pid, table) for pid in self._active}
+        self._end_strays(table, families)
+        for pid, case in list(self._active.items()):
+            case.peak_memory = max(case.peak_memory, processes.resident_bytes(pid, families[pid]))
+            # WNOWAIT leaves a dead case's pid taken until everything it started is gone too
+            exited = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            if exited or case.outcome is not None:
+                self._finish(case, None)
+            elif (broken := self._broken_limit(case, len(families[pid]))) is not None:
+                self._finish(case, broken)
+            elif os.fstat(case.log.fileno()).st_size > _MAX_LOG_BYTES:
+                os.ftruncate(case.log.fileno(), 0)
+
+    def _broken_limit(self, case: _Case, size: int) -> Outcome | None:
+        limits = self._setup.limits
+        if time.monotonic() - case.started > limits.wall_seconds:
+            text = f"not done after {limits.wall_seconds:g} s, the limit of a case; it was in stage {case.stage}"
+            return case.failure(OutcomeKind.TIMEOUT, text)
+        if case.peak_memory > limits.memory_bytes:
+            used, limit = case.peak_memory / 2**30, limits.memory_bytes / 2**30
+            return case.failure(OutcomeKind.OOM, f"used {used:.1f} GiB of memory; the limit is {limit:.1f} GiB")
+        if size > _MAX_PROCESSES:
+            return case.failure(OutcomeKind.CRASH, f"started {size} processes; the limit is {_MAX_PROCESSES}")
+        return None
+
+    def _finish(self, case: _Case, outcome: Outcome | None) -> None:
+        """End a case's processes and send its outcome: its own if it gave one, else ``outcome``, else a crash."""
+        seconds = time.monotonic() - case.started
+        self._end_family(case)
+        _, status, usage = os.wait4(case.pid, 0)
+        case.read()
+        outcome = case.outcome or outcome or self._crash(case, status, usage.ru_utime + usage.ru_stime)
+        if outcome.kind is OutcomeKind.ERROR and _OUT_OF_MEMORY.search(f"{outcome.error_type} {outcome.message}"):
+            outcome = outcome.model_copy(update={"kind": OutcomeKind.OOM})
+        del self._active[case.pid]
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(case.pipe)
+        os.close(case.pipe)
+        case.log.close()
+        shutil.rmtree(case.folder, ignore_errors=True)
+        peak = max(case.peak_memory, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        measured = {"seconds": round(seconds, 3), "peak_memory_bytes": peak}
+        self._events.send(CaseFinished(id=case.request.id, outcome=outcome.model_copy(update=measured)))
+
+    def _crash(self, case: _Case, status: int, cpu_seconds: float) -> Outcome:
+        code = os.waitstatus_to_exitcode(status)
+        name = _signal_name(-code)
+        limit = self._setup.limits.cpu_seconds
+        if code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_seconds >= limit):
+            text = f"used {limit} s of CPU time, the limit of a case; it was in stage {case.stage}"
+            return case.failure(OutcomeKind.TIMEOUT, text)
+        tail = case.log_tail()
+        if code >= 0:
+            text = f"exited with code {code} and without a result in stage {case.stage}{tail}"
+        elif code == -signal.SIGKILL:
+            text = f"killed by {name} in stage {case.stage}, not by its limits: the machine may be out of memory{tail}"
+        else:
+            text = f"killed by {name} in stage {case.stage}{tail}"
+        kind = OutcomeKind.OOM if code == -signal.SIGABRT and "std::bad_alloc" in tail else OutcomeKind.CRASH
+        return case.failure(kind, text)
+
+    def _end_family(self, case: _Case) -> None:
+        """Kill a case's processes until none is left but the case itself, dead and not reaped.
+
+        In a loop, since what forks may do so between a look and a kill.
+        """
+        deadline = time.monotonic() + 5.0
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(case.pid, signal.SIGKILL)
+        while time.monotonic() < deadline:
+            table = processes.process_table()
+            members = processes.family(case.pid, table)
+            processes.kill(members)
+            self._reap_orphans(table)
+            if members == {case.pid}:
+                return
+            time.sleep(0.002)
+
+    def _end_strays(self, table: list[processes.ProcessEntry], families: dict[int, set[int]]) -> None:
+        """Kill orphans that belong to no running case: they left their session, or outlived their case."""
+        known = set().union(*families.values())
+        processes.kill({entry.pid for entry in table if entry.parent == os.getpid()} - known)
+        self._reap_orphans(table)
+
+    def _reap_orphans(self, table: list[processes.ProcessEntry]) -> None:
+        for entry in table:
+            if entry.parent == os.getpid() and entry.pid not in self._active:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(entry.pid, os.WNOHANG)
+
+
+# -- A case, in its own process --------------------------------------------------------------------------------
+
+
+def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: int, log: int, folder: str) -> None:
+    """Run one case in the forked child, send what it comes to, and exit. Never returns."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    faulthandler.enable(file=2)
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    os.chdir(folder)
+    processes.limit_resources(setup.limits)
+    stage, component = "source", ""
+
+    def on_stage(next_stage: str, next_component: str) -> None:
+        nonlocal stage, component
+        stage, component = next_stage[:300], next_component[:300]
+        _write_all(pipe, _Message(stage=stage, component=component).model_dump_json().encode() + b"\n")
+
+    try:
+        line = _fit(run_case(request, setup, on_stage))
+    except BaseException as error:  # SystemExit too: whatever a model raises is its case's outcome
+        traceback.print_exc()
+        kind = OutcomeKind.OOM if isinstance(error, MemoryError) else OutcomeKind.ERROR
+        name = type(error).__name__
+        text = clean(f"{name}: {error}" if str(error) else name)
+        line = _fit(Outcome(kind=kind, stage=stage, component=component, message=text, error_type=name[:300]))
+    _write_all(pipe, b'{"outcome":' + line + b"}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _fit(outcome: Outcome) -> bytes:
+    """The outcome as JSON, with the details of its components cut if the line would be too long."""
+    limit = MAX_LINE_BYTES - _LINE_MARGIN
+    line = outcome.model_dump_json().encode()
+    if len(line) <= limit:
+        return line
+    note = f"details of the components were cut: the result was {len(line):,} bytes long"
+    bare = {"outputs": (), "probes": (), "inputs": (), "axes": ()}
+    components = tuple(component.model_copy(update=bare) for component in outcome.components)
+    outcome = outcome.model_copy(update={"components": components, "notes": (*outcome.notes[:20], note)})
+    cut = outcome.model_dump_json().encode()
+    if len(cut) <= limit:
+        return cut
+    text = f"the case's result is too long to be sent: {len(line):,} bytes"
+    return Outcome(kind=OutcomeKind.ERROR, stage=outcome.stage, message=text).model_dump_json().encode()
+
+
+# -- Helpers ---------------------------------------------------------------------------------------------------
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def clean(text: str) -> str:
+    """``text`` as a message: not too long, and without halves of surrogate pairs, which JSON cannot carry."""
+    return text.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS]
+
+
+def _open_log(folder: str, case_id: str) -> IO[bytes]:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder) / f"{case_id.replace('/', '--')[-200:]}.log"
+    path.unlink(missing_ok=True)
+    return path.open("a+b", buffering=0)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
