@@ -30,9 +30,9 @@ def make_cases(
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
-    ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has no
-    outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the entries
-    in force today, see :func:`hfexport_bot.settings.in_force`.
+    ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has
+    no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
+    entries in force today, see :func:`hfexport_bot.settings.in_force`.
     """
     return tuple(_case(case, base, head, _accepting(case.id, accepted)) for case in planned)
 
@@ -57,7 +57,12 @@ def _case(
         if old.kind is new.kind is OutcomeKind.PASS:
             interface, drifted = interface_changes(old, new), drifts(old, new)
 
-    facts = Facts(accepted=entry is not None, interface_moved=bool(interface), drifted=bool(drifted), alike=alike)
+    facts = Facts(
+        accepted=entry is not None,
+        interface_moved=bool(interface),
+        drifted=bool(drifted),
+        alike=alike,
+    )
     verdict = judge(before, after, facts)
     details = [*interface, *drifted]
     if verdict is VerdictKind.CHANGED and old:
@@ -107,7 +112,7 @@ def first_line(message: str) -> str:
 
 @dataclass(frozen=True)
 class Counts:
-    """A report in numbers. ``causes`` counts the signatures among the regressions."""
+    """A report in numbers. ``causes`` counts those of the regressions, see `cause_of`."""
 
     cases: int
     classes: int
@@ -125,10 +130,18 @@ def counts(report: Report) -> Counts:
         cases=len(report.cases),
         classes=len({(case.id.model, case.id.class_name) for case in report.cases}),
         passing=outcomes[OutcomeKind.PASS],
-        causes=len({case.signature for case in regressions}),
+        causes=len({cause_of(case) for case in regressions}),
         verdicts=Counter(case.verdict for case in report.cases),
         outcomes=outcomes,
     )
+
+
+def cause_of(case: CaseReport) -> tuple[str, str]:
+    """What cases with one cause have in common: their signature. An error names its place in the code, so
+    that one on three backends is one; wrong numbers, crashes and limits don't, so that each backend has its
+    own."""
+    placed = case.outcome in {OutcomeKind.ERROR, OutcomeKind.UNAVAILABLE, OutcomeKind.SKIPPED}
+    return case.signature or str(case.id), "" if placed else case.id.backend.value
 
 
 def failing(report: Report) -> bool:

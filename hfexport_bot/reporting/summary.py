@@ -1,0 +1,229 @@
+"""What every rendering says of a report in the same words: cells, causes, counts, commands. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hfexport_bot.schema import (
+    STAGES,
+    Backend,
+    CaseId,
+    CaseReport,
+    Location,
+    OutcomeKind,
+    Report,
+    Shapes,
+    Task,
+    VerdictKind,
+)
+from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts
+
+BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
+
+STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
+
+#: Outcomes without a judgement on the export.
+NEITHER = frozenset({OutcomeKind.SKIPPED, OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC})
+
+#: Verdicts that need no word beside the outcome.
+_SILENT = frozenset({VerdictKind.OK, VerdictKind.UNCHANGED, VerdictKind.REGRESSION, VerdictKind.NO_BASELINE})
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 class``, ``2 classes``, ``1,000 cases``."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun if count == 1 else noun + ending}"
+
+
+def duration(seconds: float) -> str:
+    """``0.4s``, ``12s``, ``1m 52s``, ``2h 05m``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+def error_size(value: float) -> str:
+    """An error in two digits, short: ``0``, ``3e-7``, ``0.031``."""
+    return f"{value:.2g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def largest_error(case: CaseReport) -> float | None:
+    """The largest absolute error over a case's components, None when nothing was compared."""
+    errors = [component.max_abs for component in case.components if component.max_abs is not None]
+    return max(errors, default=None)
+
+
+def symbol(case: CaseReport) -> str:
+    """✅ pass, ❌ failure, ⚪ neither."""
+    if case.outcome is OutcomeKind.PASS:
+        return "✅"
+    return "⚪" if case.outcome in NEITHER else "❌"
+
+
+def cell(case: CaseReport) -> str:
+    """A case in a table: its symbol, the error or the stage that failed, and the verdict where it adds
+    something. Holds no untrusted text."""
+    error = largest_error(case)
+    size = error_size(error) if error is not None else ""
+    if case.outcome is OutcomeKind.PASS:
+        said = size
+    elif case.outcome in NEITHER:
+        said = case.outcome.value
+    elif case.outcome is OutcomeKind.ERROR:
+        said = _stage(case.stage) or "error"
+    elif case.outcome is OutcomeKind.PARITY:
+        said = f"parity {size}".strip()
+    else:
+        said = f"{case.outcome.value} {_stage(case.stage)}".strip()
+    verdict = "" if case.verdict in _SILENT else f"· {case.verdict.value}"
+    return " ".join(part for part in (symbol(case), said, verdict) if part)
+
+
+def _stage(stage: str) -> str:
+    return stage if stage in STAGE_NAMES else ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failing cases that belong together, see `hfexport_bot.verdicts.compare.cause_of`."""
+
+    cases: tuple[CaseReport, ...]
+
+    @property
+    def first(self) -> CaseReport:
+        return self.cases[0]
+
+    @property
+    def where(self) -> str:
+        """``torch.export, ONNX · trace``. Holds no untrusted text."""
+        backends = [label for backend, label in BACKENDS.items() if self._has(backend)]
+        stage = _stage(self.first.stage)
+        kind = self.first.outcome
+        said = stage if kind is OutcomeKind.ERROR and stage else f"{kind.value} {stage}".strip()
+        if kind is OutcomeKind.PARITY:
+            said = kind.value
+        return f"{', '.join(backends)} · {said}"
+
+    @property
+    def error_type(self) -> str:
+        side = self.first.head or self.first.base
+        return side.error_type.rpartition(".")[2] if side else ""
+
+    @property
+    def location(self) -> Location | None:
+        side = self.first.head or self.first.base
+        return side.location if side else None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(case.id.class_name for case in self.cases))
+
+    def _has(self, backend: Backend) -> bool:
+        return any(case.id.backend is backend for case in self.cases)
+
+
+def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
+    """Group cases by their cause, in the order each first appears."""
+    groups: dict[tuple[str, str], list[CaseReport]] = {}
+    for case in cases:
+        groups.setdefault(cause_of(case), []).append(case)
+    return tuple(Cause(tuple(group)) for group in groups.values())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a class with one kind of shapes and one task, its case on each backend."""
+
+    model: str
+    class_name: str
+    shapes: Shapes
+    task: Task
+    cases: dict[Backend, CaseReport]
+
+    @property
+    def reason(self) -> str:
+        return next((case.reason for case in self.cases.values() if case.reason), "")
+
+    @property
+    def worst(self) -> int:
+        """0 with a regression, 1 with another failure, 2 otherwise."""
+        if any(case.verdict is VerdictKind.REGRESSION for case in self.cases.values()):
+            return 0
+        return 1 if any(case.outcome not in CLEAN for case in self.cases.values()) else 2
+
+
+def rows(cases: Iterable[CaseReport]) -> tuple[Row, ...]:
+    """The table's lines: those with regressions first, then other failures, each in the order of the
+    report."""
+    found: dict[tuple[str, str, Shapes, Task], Row] = {}
+    for case in cases:
+        key = (case.id.model, case.id.class_name, case.id.shapes, case.id.task)
+        found.setdefault(key, Row(*key, cases={})).cases[case.id.backend] = case
+    return tuple(sorted(found.values(), key=lambda row: row.worst))
+
+
+def row_label(row: Row, table: Sequence[Row]) -> str:
+    """A row's class, with its model where two models have one of that name, and with shapes and task where
+    the table has several. Untrusted text."""
+    namesakes = {other.model for other in table if other.class_name == row.class_name}
+    name = f"{row.model}/{row.class_name}" if len(namesakes) > 1 else row.class_name
+    settings = []
+    if len({other.shapes for other in table}) > 1:
+        settings.append(row.shapes.value)
+    if len({other.task for other in table}) > 1:
+        settings.append(row.task.value)
+    return f"{name} ({', '.join(settings)})" if settings else name
+
+
+def backends_of(report: Report) -> tuple[Backend, ...]:
+    """The backends of a report, from the quickest to the slowest."""
+    used = {case.id.backend for case in report.cases}
+    return tuple(backend for backend in BACKENDS if backend in used)
+
+
+def headline(report: Report, safe: bool) -> str:
+    """The report in one line."""
+    found = counts(report)
+    if not report.cases:
+        return "nothing to run" if report.command == "check" else "nothing affected · safe to merge: yes"
+    if report.command == "check":
+        verb = "passes" if found.cases == 1 else "pass"
+        return f"{found.passing:,} of {plural(found.cases, 'case')} {verb}"
+    regressions = found.verdicts.get(VerdictKind.REGRESSION, 0)
+    parts = [plural(regressions, "regression")]
+    if regressions:
+        parts[0] += f" in {plural(found.causes, 'cause')}"
+    parts += [
+        f"{found.verdicts[verdict]:,} {word}"
+        for verdict, word in ((VerdictKind.FIXED, "fixed"), (VerdictKind.CHANGED, "changed"))
+        if found.verdicts.get(verdict)
+    ]
+    return " · ".join([*parts, f"safe to merge: {'yes' if safe else 'no'}"])
+
+
+def count_line(found: Counts) -> str:
+    """``12 cases: 9 pass, 2 error, 1 timeout``."""
+    said = [f"{found.outcomes[kind]:,} {kind.value}" for kind in OutcomeKind if found.outcomes.get(kind)]
+    return ": ".join(part for part in (plural(found.cases, "case"), ", ".join(said)) if part)
+
+
+def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
+    """The command that runs one case again, in the root of the repository of a ``run``; quoted for a shell."""
+    if case.model.rpartition("/")[2].startswith("modeling_"):
+        words = ["hfexport-bot", "check", f"{case.model}.py:{case.class_name}"]
+    else:
+        words = ["hfexport-bot", "check", f"{case.model}/{case.class_name}"]
+        if command == "run":
+            words += ["--tree", "."]
+    words += ["--backend", case.backend.value]
+    if case.shapes is not Shapes.DYNAMIC:
+        words += ["--shapes", case.shapes.value]
+    return shlex.join(words)
