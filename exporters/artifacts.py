@@ -107,8 +107,8 @@ class Artifact:
     def load(cls, folder: Path | str, *, allow_pickle: bool = False) -> Artifact:
         """Read what `save` wrote.
 
-        A ``.pt2`` file may hold pickled objects, so it is read only with ``allow_pickle=True``, for files that you trust;
-        ``ValueError`` without. The other formats hold no code.
+        A ``.pt2`` file may hold pickled objects, so it is read only with ``allow_pickle=True``, for files that you
+        trust; ``ValueError`` without. The other formats hold no code.
         """
         folder = Path(folder)
         metadata = json.loads((folder / METADATA_FILE).read_text())

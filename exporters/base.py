@@ -59,8 +59,8 @@ class HfExporter(ABC):
 
         Args:
             model: in eval mode.
-            inputs: keyword arguments of the model's forward; tokenizer and processor output is accepted. Axes that should
-                be dynamic need a size of at least 2.
+            inputs: keyword arguments of the model's forward; tokenizer and processor output is accepted. Axes that
+                should be dynamic need a size of at least 2.
             config: the exporter's config, a dict of its fields, or ``None`` for the defaults.
             on_stage: called with each stage's name as it begins.
 

@@ -15,7 +15,8 @@ class DynamoConfig:
 
     Attributes:
         dynamic: let every input axis vary that the model lets vary; false bakes the traced sizes in.
-        dynamic_shapes: a specification as ``torch.export.export`` takes it, by input name, in place of the automatic one.
+        dynamic_shapes: a specification as ``torch.export.export`` takes it, by input name, in place of the
+            automatic one.
         max_size: upper bound of each dynamic axis, in elements; an axis traced at more than half of it gets twice the
             traced size. ``None`` leaves the axes unbounded.
         max_sizes: bounds of single axes, ``{input name: {axis: size}}``, taken as they are.

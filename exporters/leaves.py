@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 
 def path_name(path: Iterable[Any]) -> str:
-    """A pytree key path as attribute names and indices joined by dots."""
+    """A pytree key path as attribute names and indices joined by dots; a bare tensor is called ``output``."""
     parts = []
     for key in path:
         for attribute in ("key", "idx", "name"):
@@ -19,13 +19,14 @@ def path_name(path: Iterable[Any]) -> str:
                 break
         else:
             parts.append(str(key))
-    return ".".join(parts)
+    return ".".join(parts) or "output"
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Every tensor in a nested structure by its path, in the order torch.export flattens it.
 
-    Dicts, lists, tuples, ModelOutputs and whatever is registered as a pytree are entered; what is no tensor is left out.
+    Dicts, lists, tuples, ModelOutputs and whatever is registered as a pytree are entered; what is no tensor is left
+    out.
     """
     flat, _ = pytree.tree_flatten_with_path(tree)
     return {path_name(path): leaf for path, leaf in flat if isinstance(leaf, torch.Tensor)}

@@ -117,10 +117,10 @@ def _register(
 def register_patch(
     backend: str, *paths: str, upstream: str | None = None, model_change: str | None = None
 ) -> Callable[[F], F]:
-    """Register ``factory(original) -> replacement`` for the attributes at dotted ``paths`` while a model is exported.
+    """Register ``factory(original) -> replacement`` for the attributes at ``paths`` while a model is exported.
 
-    Patches of torch or model code run in stage ``model_patches`` (dynamo) or ``torch_patches``; patches of a backend's own
-    packages in ``onnx_patches`` and ``executorch_patches``.
+    Patches of torch or model code run in stage ``model_patches`` (dynamo) or ``torch_patches``; patches of a
+    backend's own packages in ``onnx_patches`` and ``executorch_patches``.
     """
     if not paths:
         raise ValueError("register_patch needs at least one dotted path")

@@ -31,7 +31,7 @@ class AxisBound:
 
 
 def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str, Any] | None:
-    """``dynamic_shapes`` for ``torch.export.export``: every axis of every tensor left to ``Dim.AUTO`` within the bounds.
+    """``dynamic_shapes`` for ``torch.export.export``: every axis of every tensor is ``Dim.AUTO``, within bounds.
 
     torch makes an axis static where the model needs it so. ``None`` where the config asks for static shapes.
     """

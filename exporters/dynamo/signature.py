@@ -1,7 +1,7 @@
 """Stage ``signature``: a forward that takes exactly the sample inputs.
 
-Most forwards end in ``**kwargs``, which torch.export would turn into one nested argument whose structure matches neither the
-inputs nor their dynamic shapes.
+Most forwards end in ``**kwargs``, which torch.export would turn into one nested argument whose structure matches
+neither the inputs nor their dynamic shapes.
 """
 
 from __future__ import annotations

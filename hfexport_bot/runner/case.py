@@ -1,0 +1,218 @@
+"""One case from the model's source to parity, as an outcome."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from exporters import StageError
+from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.stages import locate
+from hfexport_bot.runner import tree
+from hfexport_bot.runner.checks import Checked, check
+from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
+from hfexport_bot.runner.engines import export_own
+from hfexport_bot.runner.sources import HookError, ModelCase, Unavailable, find_model_case, load_hook
+from hfexport_bot.runner.sources.weights import strengthen
+from hfexport_bot.schema import (
+    MAX_MESSAGE_CHARS,
+    CaseRequest,
+    Location,
+    Outcome,
+    OutcomeKind,
+    RunnerSetup,
+    Shapes,
+)
+
+OnStage = Callable[[str, str], None]
+
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc|not enough memory")
+
+
+class _Ended(Exception):
+    """A case is over before it was exported."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class _Stages:
+    """The stage that is running, and the seconds each took."""
+
+    def __init__(self, on_stage: OnStage) -> None:
+        self.current = ""
+        self.seconds: dict[str, float] = {}
+        self._on_stage = on_stage
+        self._started = time.perf_counter()
+
+    def begin(self, stage: str) -> None:
+        self.end()
+        self.current = stage
+        self._on_stage(stage, "")
+
+    def end(self) -> None:
+        now = time.perf_counter()
+        if self.current:
+            self.seconds[self.current] = self.seconds.get(self.current, 0.0) + now - self._started
+        self._started = now
+
+
+def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage) -> Outcome:
+    """Build, run eagerly, export, load, run and compare. Every failure becomes an outcome that names its stage."""
+    stages = _Stages(on_stage)
+    try:
+        outcome = _run(request, setup, stages)
+    except _Ended as ended:
+        outcome = ended.outcome
+    except Exception as error:  # whatever the code under test raises is its own outcome
+        outcome = failed(error, stages.current, setup)
+    stages.end()
+    return outcome.model_copy(update={"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())})
+
+
+def _run(request: CaseRequest, setup: RunnerSetup, stages: _Stages) -> Outcome:
+    stages.begin("source")
+    case = _source(request, setup)
+    stages.begin("eager")
+    reference, notes = _eager(case, setup)
+    dynamic = request.id.shapes is Shapes.DYNAMIC
+    artifact = export_own(
+        case,
+        request.id.backend,
+        dynamic=dynamic,
+        disabled=setup.disabled_workarounds,
+        on_stage=stages.begin,
+    )
+    checked = check(artifact, case, reference, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin)
+    return _judged(checked, setup).model_copy(
+        update={
+            "workarounds": artifact.workarounds,
+            "notes": tuple(_clean(note, setup) for note in (*notes, *checked.notes)),
+            "source": case.source,
+        }
+    )
+
+
+def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
+    model_class = tree.load_class(request.module, request.id.class_name, setup)
+    root = Path(setup.tree) if setup.tree else Path()
+    if setup.workarounds_file:
+        tree.load_file(setup.workarounds_file, setup)
+    hook = load_hook(setup.cases_hook, root) if setup.cases_hook else None
+    try:
+        return find_model_case(model_class, seed=setup.seed, hook=hook)
+    except Unavailable as error:
+        raise _Ended(
+            Outcome(
+                kind=OutcomeKind.UNAVAILABLE,
+                stage="source",
+                cause=error.cause,
+                message=_clean(error.message, setup),
+            )
+        ) from error
+
+
+def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
+    """Eager's outputs, after making sure that they repeat and, as far as weights can, that they react."""
+    register_cache_pytrees(case.model)
+    reference = run_eager(case.model, case.inputs, setup.seed)
+    _require_deterministic(case, reference, setup)
+    weak = _weak_inputs(case, reference, setup)
+    if weak:
+        strengthen(case.model, torch.Generator().manual_seed(setup.seed))
+        reference = run_eager(case.model, case.inputs, setup.seed)
+        weak = _weak_inputs(case, reference, setup)
+    return reference, [
+        f"the check is nearly blind to {name}: changing it moves eager's outputs by {reaction:.3g} times the "
+        f"tolerance, {MIN_REACTION:.0f} are wanted"
+        for name, reaction in weak.items()
+    ]
+
+
+def _weak_inputs(case: ModelCase, reference: Outputs, setup: RunnerSetup) -> dict[str, float]:
+    found = reactions(case.model, case.inputs, reference, setup.seed)
+    return {name: reaction for name, reaction in found.items() if reaction < MIN_REACTION}
+
+
+def _require_deterministic(case: ModelCase, reference: Outputs, setup: RunnerSetup) -> None:
+    repeated = run_eager(case.model, case.inputs, setup.seed)
+    reseeded = run_eager(case.model, case.inputs, setup.seed + 1)
+    if same(reference, repeated) and same(reference, reseeded):
+        return
+    why = (
+        "eager draws random numbers: another seed gives other outputs"
+        if same(reference, repeated)
+        else "eager differs from itself on the same seed and inputs"
+    )
+    raise _Ended(Outcome(kind=OutcomeKind.NONDETERMINISTIC, stage="eager", message=why, source=case.source))
+
+
+def _judged(checked: Checked, setup: RunnerSetup) -> Outcome:
+    components = (checked.component,)
+    if checked.failure is None:
+        return Outcome(kind=OutcomeKind.PASS, components=components)
+    failure = checked.failure
+    if failure.error is not None:
+        outcome = failed(failure.error, failure.stage, setup)
+        kind = outcome.kind if outcome.kind is OutcomeKind.OOM else failure.kind
+        return outcome.model_copy(update={"kind": kind, "components": components})
+    message = _clean(failure.message, setup)
+    return Outcome(kind=failure.kind, stage=failure.stage, message=message, components=components)
+
+
+def failed(error: BaseException, stage: str, setup: RunnerSetup) -> Outcome:
+    """The outcome of an exception in ``stage``; a `StageError` names its own."""
+    reason = error
+    if isinstance(error, StageError):
+        stage, reason = error.stage, error.reason
+    text = f"{type(reason).__name__}: {reason}"
+    out_of_memory = isinstance(reason, MemoryError) or bool(_OUT_OF_MEMORY.search(text))
+    return Outcome(
+        kind=OutcomeKind.OOM if out_of_memory else OutcomeKind.ERROR,
+        stage=stage,
+        message=_clean(text, setup),
+        error_type=type(reason).__name__,
+        location=_location(error, setup),
+    )
+
+
+def _location(error: BaseException, setup: RunnerSetup) -> Location | None:
+    """The innermost modeling line of an error, or for one of the tree's own files the innermost line there."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return Location(file=_relative(error.filename, setup), line=error.lineno or 0)
+    frame = locate(error)
+    if frame is None and setup.tree and not isinstance(error, HookError):
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename.startswith(setup.tree)]
+        frame = (own[-1].filename, own[-1].lineno or 0, own[-1].name) if own else None
+    if frame is None:
+        return None
+    return Location(file=_relative(frame[0], setup), line=frame[1], function=frame[2])
+
+
+def _roots(setup: RunnerSetup) -> tuple[str, ...]:
+    roots = (setup.tree, sysconfig.get_paths()["purelib"])
+    return tuple(f"{root}/" for root in roots if root)
+
+
+def _relative(file: str, setup: RunnerSetup) -> str:
+    for root in _roots(setup):
+        file = file.removeprefix(root)
+    return file
+
+
+def _clean(text: str, setup: RunnerSetup) -> str:
+    """A message without this machine's folders, at a length that crosses to the trusted side."""
+    for root in _roots(setup):
+        text = text.replace(root, "")
+    if len(text) > MAX_MESSAGE_CHARS:
+        half = MAX_MESSAGE_CHARS // 2 - 20
+        text = f"{text[:half]}\n[... cut ...]\n{text[-half:]}"
+    return text

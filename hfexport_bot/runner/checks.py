@@ -1,0 +1,231 @@
+"""Stages ``load``, ``run`` and ``parity``: the artifact in its runtime against eager, traced shape and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from exporters import Artifact, UnsupportedByRuntime
+from exporters.leaves import named_leaves
+from exporters.parity import TOLERANCES, TensorComparison, compare
+from hfexport_bot.runner.eager import Outputs, perturbed_outputs, run_eager, undefined_positions
+from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.schema import Axis, Backend, Component, OutcomeKind, ProbeResult, TensorParity
+
+#: Weights off by this much flip an argmax only where it is a tie.
+TIE_PERTURBATION = 1e-6
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a checked artifact does not pass."""
+
+    kind: OutcomeKind
+    stage: str
+    message: str
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A component's numbers, the failure that decides the outcome, and what should be said besides."""
+
+    component: Component
+    failure: Failure | None
+    notes: tuple[str, ...] = ()
+
+
+def check(
+    artifact: Artifact,
+    case: ModelCase,
+    expected: Outputs,
+    *,
+    dynamic: bool,
+    seed: int,
+    on_stage: Callable[[str], None],
+) -> Checked:
+    """Load and run an artifact and compare every output.
+
+    Args:
+        expected: eager's outputs on the case's own inputs.
+        dynamic: also run probes of other shapes than the traced one; padding is probed in any case.
+    """
+    checker = _Checker(artifact, case, seed, on_stage)
+    failure = checker.load() or checker.traced(expected)
+    probes = () if failure is not None and failure.stage in ("load", "run") else checker.probes(dynamic)
+    failure = failure or _first_failure(probes)
+    component = Component(
+        name="model",
+        max_abs=max((o.max_abs for o in checker.outputs if o.max_abs is not None), default=None),
+        outputs=tuple(checker.outputs),
+        probes=probes,
+        inputs=artifact.input_paths,
+        axes=tuple(Axis(**vars(axis), dynamic=axis.dynamic) for axis in artifact.axes),
+        **measure(artifact),
+    )
+    return Checked(component, failure, tuple(dict.fromkeys(checker.notes)))
+
+
+def _first_failure(probes: tuple[ProbeResult, ...]) -> Failure | None:
+    for status, kind, stage in (("error", OutcomeKind.ERROR, "run"), ("parity", OutcomeKind.PARITY, "parity")):
+        for probe in probes:
+            if probe.status == status:
+                return Failure(kind, stage, f"probe {probe.name}: {probe.message}")
+    return None
+
+
+class _Checker:
+    def __init__(self, artifact: Artifact, case: ModelCase, seed: int, on_stage: Callable[[str], None]) -> None:
+        self.artifact = artifact
+        self.case = case
+        self.seed = seed
+        self.on_stage = on_stage
+        self.outputs: list[TensorParity] = []
+        self.notes: list[str] = []
+
+    def load(self) -> Failure | None:
+        self.on_stage("load")
+        try:
+            self.artifact.session  # noqa: B018  loads on first access
+        except UnsupportedByRuntime as error:
+            return Failure(OutcomeKind.UNSUPPORTED, "load", str(error), error)
+        except Exception as error:  # runtimes raise what they like
+            return Failure(OutcomeKind.ERROR, "load", _described(error), error)
+        return None
+
+    def traced(self, expected: Outputs) -> Failure | None:
+        """The traced shape."""
+        self.on_stage("run")
+        try:
+            actual = self.artifact(**self.case.inputs)
+        except Exception as error:
+            return Failure(OutcomeKind.ERROR, "run", _described(error), error)
+        self.on_stage("parity")
+        comparisons = self._compare(self.case.inputs, expected, actual)
+        self.outputs = [_tensor_parity(comparison) for comparison in comparisons]
+        wrong = [comparison for comparison in comparisons if not comparison.passed]
+        return Failure(OutcomeKind.PARITY, "parity", _listed(wrong)) if wrong else None
+
+    def probes(self, dynamic: bool) -> tuple[ProbeResult, ...]:
+        """Every probe that fits the graph's inputs; for a static graph those of the traced shape."""
+        shapes = _shapes(self.case.inputs)
+        chosen = [
+            (name, inputs)
+            for name, inputs in self.case.probes.items()
+            if _shapes(inputs).keys() == shapes.keys() and (dynamic or _shapes(inputs) == shapes)
+        ]
+        return tuple(self._probe(name, inputs) for name, inputs in chosen)
+
+    def _probe(self, name: str, inputs: Mapping[str, Any]) -> ProbeResult:
+        self.on_stage("run")
+        try:
+            expected = run_eager(self.case.model, inputs, self.seed)
+        except Exception as error:  # eager decides which shapes a model takes
+            return ProbeResult(name=name, status="static", message=f"eager refuses it: {_described(error)}")
+        try:
+            actual = self.artifact(**inputs)
+        except Exception as error:
+            return ProbeResult(name=name, status="error", message=f"eager takes it, but: {_described(error)}")
+        self.on_stage("parity")
+        comparisons = self._compare(inputs, expected, actual)
+        wrong = [comparison for comparison in comparisons if not comparison.passed]
+        status: Literal["pass", "parity"] = "parity" if wrong else "pass"
+        errors = [comparison.max_abs for comparison in comparisons if comparison.max_abs is not None]
+        return ProbeResult(name=name, status=status, max_abs=max(errors, default=None), message=_listed(wrong))
+
+    def _compare(self, inputs: Mapping[str, Any], expected: Outputs, actual: Outputs) -> tuple[TensorComparison, ...]:
+        """Compare, and where something differs leave out what eager itself does not define."""
+        exempt = undefined_positions(inputs, expected)
+        comparisons = compare(expected, actual, exempt)
+        if all(comparison.passed for comparison in comparisons):
+            return comparisons
+        for reason, others in (
+            ("eager's own attention implementations disagree", self._other_attention(inputs)),
+            ("weights off by 1e-6 flip them too", self._ties(inputs, expected)),
+        ):
+            for name, moved in _moved(expected, others).items():
+                known = exempt.get(name)
+                wider = moved if known is None else moved | _expanded(known, moved)
+                exempt[name] = wider
+                self.notes.append(f"{name}: {int(moved.sum())} positions left out, {reason}")
+        return compare(expected, actual, exempt)
+
+    def _other_attention(self, inputs: Mapping[str, Any]) -> Outputs:
+        """Eager's outputs with the attention implementation that it does not use; nothing where there is no choice."""
+        model = self.case.model
+        switch = getattr(model, "set_attn_implementation", None)
+        current = getattr(getattr(model, "config", None), "_attn_implementation", None)
+        if switch is None or current not in ("eager", "sdpa"):
+            return {}
+        try:
+            switch("eager" if current == "sdpa" else "sdpa")
+            return run_eager(model, inputs, self.seed)
+        except Exception:  # not every model has both
+            return {}
+        finally:
+            switch(current)
+
+    def _ties(self, inputs: Mapping[str, Any], expected: Outputs) -> Outputs:
+        if all(value.is_floating_point() for value in expected.values()):
+            return {}
+        moved = perturbed_outputs(self.case.model, inputs, self.seed, TIE_PERTURBATION)
+        return {name: value for name, value in moved.items() if not value.is_floating_point()}
+
+
+def _moved(expected: Outputs, others: Outputs) -> dict[str, torch.Tensor]:
+    """Where ``others`` differ from ``expected`` beyond the tolerance, by output, if anywhere."""
+    found = {}
+    for name, value in others.items():
+        wanted = expected.get(name)
+        if wanted is None or wanted.shape != value.shape:
+            continue
+        tolerance = TOLERANCES.get(wanted.dtype)
+        moved = wanted != value if tolerance is None else ~(tolerance.excess(wanted, value) <= 1)
+        if bool(moved.any()):
+            found[name] = moved
+    return found
+
+
+def _expanded(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return mask.reshape(*mask.shape, *[1] * (like.dim() - mask.dim())).expand(like.shape)
+
+
+def measure(artifact: Artifact) -> dict[str, int | None]:
+    """What is compared between revisions: graph nodes, delegates, bytes and opset, as far as the backend has them."""
+    program = artifact.program
+    if artifact.backend == Backend.ONNX:
+        proto = program.model_proto
+        opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), None)
+        return {"nodes": len(proto.graph.node), "size_bytes": proto.ByteSize(), "opset": opset}
+    if artifact.backend == Backend.EXECUTORCH:
+        plan = next(p for p in program.executorch_program.execution_plan if p.name == "forward")
+        nodes = sum(len(chain.instructions) for chain in plan.chains)
+        return {"nodes": nodes, "delegates": len(plan.delegates), "size_bytes": len(program.buffer)}
+    return {"nodes": len(program.graph.nodes)}
+
+
+def _tensor_parity(comparison: TensorComparison) -> TensorParity:
+    return TensorParity(
+        name=comparison.name,
+        shape=comparison.shape,
+        dtype=comparison.dtype,
+        max_abs=comparison.max_abs,
+        max_rel=comparison.max_rel,
+        mismatched=comparison.mismatched,
+        note="; ".join(part for part in (comparison.problem, comparison.note) if part),
+    )
+
+
+def _listed(wrong: list[TensorComparison]) -> str:
+    return "; ".join(f"{comparison.name}: {comparison.problem}" for comparison in wrong)
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _shapes(inputs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in named_leaves(dict(inputs)).items()}

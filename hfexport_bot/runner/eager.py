@@ -1,0 +1,140 @@
+"""The reference: the unpatched model run eagerly, reseeded right before every forward.
+
+Also measured here: whether the model repeats itself, and whether a comparison on these weights and inputs would notice
+an input that the exported graph ignores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from exporters.leaves import named_leaves
+from exporters.parity import TOLERANCES
+
+#: A reaction is the change of an output in multiples of the parity tolerance. A check on an input that moves eager by
+#: less than this could not tell a graph that ignores the input from one that uses it.
+MIN_REACTION = 100.0
+
+Outputs = dict[str, torch.Tensor]
+
+
+def run_eager(model: torch.nn.Module, inputs: Mapping[str, Any], seed: int) -> Outputs:
+    """The model's output tensors by path. ``inputs`` are copied first: a forward may write into them."""
+    copied = pytree.tree_map_only(torch.Tensor, torch.clone, dict(inputs))
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        outputs = named_leaves(model(**copied))
+    return {name: tensor.detach().clone() for name, tensor in outputs.items()}
+
+
+def same(left: Outputs, right: Outputs) -> bool:
+    """Bit-identical, NaN for NaN."""
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name].nan_to_num(nan=7e7), right[name].nan_to_num(nan=7e7))
+        if left[name].is_floating_point()
+        else torch.equal(left[name], right[name])
+        for name in left
+    )
+
+
+def undefined_positions(inputs: Mapping[str, Any], outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """For each output laid out along a sequence, where that sequence's own mask is 0 (boolean, batch x length)."""
+    masks = {name: value for name, value in inputs.items() if is_mask(name, value) and value.dim() == 2}
+    has_decoder = any(name.startswith("decoder_") for name in inputs)
+    found = {}
+    for name, output in outputs.items():
+        of_encoder = not has_decoder or name.startswith("encoder")
+        own = masks.get("attention_mask" if of_encoder else "decoder_attention_mask")
+        if own is not None and output.shape[:2] == own.shape and bool((own == 0).any()):
+            found[name] = own == 0
+    return found
+
+
+def is_mask(name: str, value: Any) -> bool:
+    """Whether an input says which positions count: an attention or padding mask of zeros and ones."""
+    return (
+        isinstance(value, torch.Tensor)
+        and name.endswith("mask")
+        and not value.is_floating_point()
+        and bool(((value == 0) | (value == 1)).all())
+    )
+
+
+def reactions(model: torch.nn.Module, inputs: Mapping[str, Any], reference: Outputs, seed: int) -> dict[str, float]:
+    """How far eager's outputs move when one tensor input changes, by input, in multiples of the tolerance.
+
+    An input whose changed value eager refuses is left out.
+    """
+    found = {}
+    for name, value in inputs.items():
+        if not isinstance(value, torch.Tensor) or value.numel() < 2:
+            continue
+        changed = {**inputs, name: _changed(name, value, seed)}
+        try:
+            moved = run_eager(model, changed, seed)
+        except Exception:  # the model's own code may refuse the value in any way it likes
+            continue
+        found[name] = _distance(reference, moved, undefined_positions(changed, reference))
+    return found
+
+
+def _changed(name: str, value: torch.Tensor, seed: int) -> torch.Tensor:
+    changed = value.clone()
+    if is_mask(name, value) and value.dim() >= 2 and bool((value == 1).all()):
+        changed[0, ..., : max(1, value.shape[-1] // 4)] = 0  # on the left, where causal models see it too
+        return changed
+    generator = torch.Generator().manual_seed(seed + 1)
+    if value.is_floating_point():
+        return value + torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.dtype)
+    if value.dtype == torch.bool:
+        return ~value
+    if bool((value == value.flatten()[0]).all()):
+        changed.view(-1)[::2] += 1 if int(value.flatten()[0]) == 0 else -1
+        return changed
+    # The values it holds, in another order: they stay legal as ids, whatever the vocabulary.
+    order = torch.randperm(value.shape[-1], generator=generator)
+    return value[..., order] if not torch.equal(value[..., order], value) else value.roll(1, -1)
+
+
+def _distance(before: Outputs, after: Outputs, exempt: Mapping[str, torch.Tensor]) -> float:
+    farthest = 0.0
+    for name, value in before.items():
+        other = after.get(name)
+        if other is None or other.shape != value.shape:
+            return float("inf")
+        if value.numel() == 0:
+            continue
+        tolerance = TOLERANCES.get(value.dtype)
+        if tolerance is None:
+            excess = (value != other).double() * MIN_REACTION  # an integer that changes is noticed
+        else:
+            excess = tolerance.excess(value, other).nan_to_num(nan=0.0, posinf=0.0)
+        if name in exempt:
+            excess = excess[~exempt[name]]
+        farthest = max(farthest, float(excess.max()) if excess.numel() else 0.0)
+    return farthest
+
+
+def perturbed_outputs(model: torch.nn.Module, inputs: Mapping[str, Any], seed: int, relative: float) -> Outputs:
+    """Eager's outputs with every weight off by ``relative`` times a normal draw; the weights come back."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [p for p in model.parameters() if p.is_floating_point()]
+    originals = [p.detach().clone() for p in parameters]
+    try:
+        with torch.no_grad():
+            for parameter in parameters:
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+                parameter.mul_(1 + relative * noise)
+        return run_eager(model, inputs, seed)
+    finally:
+        with torch.no_grad():
+            for parameter, original in zip(parameters, originals, strict=True):
+                parameter.copy_(original)
