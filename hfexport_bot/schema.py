@@ -367,7 +367,8 @@ class NotRun(Record):
 
 
 class Report(Record):
-    """What a run found. ``schema_version`` moves whenever a reader would have to change."""
+    """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
+    run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     command: Literal["run", "check"]
@@ -376,6 +377,7 @@ class Report(Record):
     cases: tuple[CaseReport, ...] = ()
     not_run: tuple[NotRun, ...] = ()
     notes: tuple[str, ...] = ()
+    failure: str = ""
     seconds: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)

@@ -53,6 +53,8 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
     """The report as GitHub-flavoured Markdown of at most ``limit`` characters (5,000 or more). What did not
     fit is counted in its section."""
     head = f"## Export check: {headline(report, safe=not failing(report))}\n\n{_facts(report)}\n"
+    if report.failure:
+        head += f"\nThe run failed: {code(report.failure, 400)}\n"
     parts = [head]
     room = limit - len(head)
     table = _table(report)

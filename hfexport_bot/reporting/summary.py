@@ -192,6 +192,8 @@ def backends_of(report: Report) -> tuple[Backend, ...]:
 def headline(report: Report, safe: bool) -> str:
     """The report in one line."""
     found = counts(report)
+    if report.failure:
+        return "the run failed" if report.command == "check" else "the run failed · safe to merge: unknown"
     if not report.cases:
         return "nothing to run" if report.command == "check" else "nothing affected · safe to merge: yes"
     if report.command == "check":
@@ -216,7 +218,8 @@ def count_line(found: Counts) -> str:
 
 
 def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
-    """The command that runs one case again, in the root of the repository of a ``run``; quoted for a shell."""
+    """The command that runs one case again, in the root of the repository of a ``run``; quoted for a
+    shell."""
     if case.model.rpartition("/")[2].startswith("modeling_"):
         words = ["hfexport-bot", "check", f"{case.model}.py:{case.class_name}"]
     else:

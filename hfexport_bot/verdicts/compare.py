@@ -145,8 +145,10 @@ def cause_of(case: CaseReport) -> tuple[str, str]:
 
 
 def failing(report: Report) -> bool:
-    """Whether the command should fail: for ``run`` any verdict in ``fail_on``, for ``check`` any case that
-    neither passes nor is skipped."""
+    """Whether the command should fail: when the run itself did; for ``run`` on any verdict in ``fail_on``,
+    for ``check`` on any case that neither passes nor is skipped."""
+    if report.failure:
+        return True
     if report.command == "check":
         return any(case.outcome not in CLEAN for case in report.cases)
     return any(case.verdict in report.fail_on for case in report.cases)

@@ -58,7 +58,7 @@ def _component_interface(old: Component, new: Component) -> Iterable[str]:
         if len(before.shape) != len(after.shape):
             yield f"output {before.name}: rank {len(before.shape)} → {len(after.shape)}"
     yield from _axes(old.axes, new.axes)
-    if old.opset != new.opset:
+    if old.opset is not None and new.opset is not None and old.opset != new.opset:
         yield f"opset {old.opset} → {new.opset}"
 
 

@@ -17,7 +17,7 @@ from hfexport_bot.schema import (
     VerdictKind,
 )
 from hfexport_bot.settings import AcceptedEntry
-from hfexport_bot.verdicts.compare import counts, failing, make_cases
+from hfexport_bot.verdicts.compare import cause_of, counts, failing, make_cases
 
 CASE = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
 PASS = Outcome(kind=OutcomeKind.PASS, components=(Component(name="model", max_abs=1e-7),))
@@ -123,6 +123,15 @@ def test_counts() -> None:
     assert found.outcomes == {OutcomeKind.ERROR: 2, OutcomeKind.PASS: 1}
 
 
+def test_an_error_is_one_cause_on_all_backends_and_wrong_numbers_one_on_each() -> None:
+    error = one(planned(), PASS, TRACE)
+    wrong = one(planned(), PASS, Outcome(kind=OutcomeKind.PARITY, stage="parity", message="logits differ"))
+    elsewhere = CaseId.parse("bert/BertModel/executorch/dynamic/forward")
+    assert cause_of(error) == cause_of(error.model_copy(update={"id": elsewhere}))
+    assert cause_of(wrong) != cause_of(wrong.model_copy(update={"id": elsewhere}))
+    assert cause_of(error) != cause_of(wrong)
+
+
 def test_failing_run_follows_fail_on() -> None:
     regression, new = one(planned(), PASS, TRACE), one(planned(base=None), None, TRACE)
     assert not failing(report_of())
@@ -130,6 +139,7 @@ def test_failing_run_follows_fail_on() -> None:
     assert not failing(report_of(new))
     assert failing(report_of(new, fail_on=("new",)))
     assert not failing(report_of(regression, fail_on=()))
+    assert failing(report_of().model_copy(update={"failure": "no runner worked"}))
 
 
 @pytest.mark.parametrize("kind", list(OutcomeKind))

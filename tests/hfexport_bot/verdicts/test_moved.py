@@ -61,6 +61,7 @@ BASE = passing(MODEL)
         ({"axes": AXES[:1]}, ("input input_ids: rank 2 → 1",)),
         ({"axes": (AXES[0], AXES[1].model_copy(update={"upper": 128, "symbol": "s9"}))}, ()),
         ({"opset": 21}, ("opset 20 → 21",)),
+        ({"opset": None}, ()),
     ],
 )
 def test_interface(changes: dict[str, Any], expected: tuple[str, ...]) -> None:

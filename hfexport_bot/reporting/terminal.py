@@ -1,0 +1,97 @@
+"""A report in the terminal or in a CI log."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hfexport_bot.reporting.summary import (
+    BACKENDS,
+    backends_of,
+    cell,
+    count_line,
+    duration,
+    headline,
+    row_label,
+    rows,
+)
+from hfexport_bot.reporting.text import plain
+from hfexport_bot.schema import CaseReport, Report, VerdictKind
+from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line
+
+#: Failing cases, and things not run, that are told one by one; the files have all.
+SHOWN = 40
+
+_NEVER_TOLD = frozenset({VerdictKind.OK, VerdictKind.UNCHANGED, VerdictKind.NO_BASELINE})
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the table of outcomes, a short block for each case that fails or moved, what was not run and
+    why, and the counts. Text of the code under test is printed as text: no markup, no control characters,
+    no commands to GitHub's runner."""
+    if report.cases:
+        console.print(_table(report))
+    told = sorted((case for case in report.cases if _worth_telling(case)), key=_rank)
+    for case in told[:SHOWN]:
+        _print_case(case, console)
+    _print_rest(len(told), "more cases", console)
+    for item in report.not_run[:SHOWN]:
+        _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
+    _print_rest(len(report.not_run), "more not run", console)
+    for note in report.notes:
+        _print(console, f"note: {plain(note, 400)}", "yellow")
+    if report.failure:
+        _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
+    bad = failing(report)
+    _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")
+    _print(console, f"Export check: {headline(report, safe=not bad)}", "bold red" if bad else "bold green")
+
+
+def _worth_telling(case: CaseReport) -> bool:
+    return case.outcome not in CLEAN or case.verdict not in _NEVER_TOLD
+
+
+def _rank(case: CaseReport) -> int:
+    if case.verdict is VerdictKind.REGRESSION:
+        return 0
+    return 1 if case.outcome not in CLEAN else 2
+
+
+def _table(report: Report) -> Table:
+    table = Table(box=box.SQUARE, show_lines=False, header_style="bold")
+    table.add_column("Class", overflow="fold")
+    backends = backends_of(report)
+    for backend in backends:
+        table.add_column(BACKENDS[backend], overflow="fold")
+    lines = rows(report.cases)
+    for row in lines:
+        cells = [cell(row.cases[backend]) if backend in row.cases else "" for backend in backends]
+        table.add_row(Text(plain(row_label(row, lines))), *(Text(each) for each in cells))
+    return table
+
+
+def _print_case(case: CaseReport, console: Console) -> None:
+    side = case.head or case.base
+    stage = f" at {plain(case.stage, 40)}" if case.stage else ""
+    _print(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
+    error = plain(side.error_type.rpartition(".")[2], 80) if side and side.error_type else ""
+    message = plain(first_line(case.message), 300)
+    if message:
+        _print(console, f"    {error}: {message}" if error else f"    {message}")
+    if side and side.location:
+        function = f" in {side.location.function}" if side.location.function else ""
+        _print(console, f"    {plain(str(side.location) + function)}", "cyan")
+    for detail in case.details:
+        _print(console, f"    {plain(detail)}")
+
+
+def _print_rest(total: int, what: str, console: Console) -> None:
+    if total > SHOWN:
+        _print(console, f"{total - SHOWN:,} {what}: see the report", "dim")
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    # Not wrapped: a line that is broken in a log could begin with anything.
+    console.print(Text(line, style=style), soft_wrap=True)
