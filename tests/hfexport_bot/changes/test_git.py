@@ -1,0 +1,116 @@
+"""The git wrapper, on real small repositories."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.changes.git import FileChange, Git
+from hfexport_bot.errors import UsageError
+
+LONG = "".join(f"line {number}\n" for number in range(30))
+
+
+def test_changes_with_renames_odd_names_and_mode(repository: Any) -> None:
+    base = repository.commit({"a.py": "1", "old.py": LONG, "gone.py": "x", "mode.py": "y"})
+    (repository.path / "mode.py").chmod(0o755)
+    head = repository.commit({"a.py": "2", "old.py": None, "new dir/né\tw.py": LONG, "gone.py": None, "added.py": "z"})
+    assert set(Git(repository.path).changed_files(base, head)) == {
+        FileChange("a.py", "a.py"),
+        FileChange("old.py", "new dir/né\tw.py"),
+        FileChange("gone.py", None),
+        FileChange(None, "added.py"),
+        FileChange("mode.py", "mode.py"),
+    }
+
+
+def test_the_users_configuration_changes_nothing(repository: Any) -> None:
+    base = repository.commit({"old.py": LONG, ".gitattributes": "*.py diff=shout\n"})
+    for name, value in (
+        ("diff.renames", "false"),
+        ("diff.noprefix", "true"),
+        ("diff.shout.textconv", "tr a-z A-Z <"),
+        ("diff.external", "false"),
+        ("core.quotePath", "true"),
+    ):
+        repository.git("config", name, value)
+    head = repository.commit({"old.py": None, "new.py": LONG})
+    git = Git(repository.path)
+    assert git.changed_files(base, head) == (FileChange("old.py", "new.py"),)
+    assert git.show(head, "new.py") == LONG.encode()
+
+
+def test_show_and_list(repository: Any) -> None:
+    first = repository.commit({"a/b.py": b"\xff\r\n", "a.py": "x", "ab/c.py": ""})
+    git = Git(repository.path / "a")  # a folder inside works alike
+    assert git.show(first, "a/b.py") == b"\xff\r\n"
+    assert git.show(first, "a") is None
+    assert git.show(first, "missing.py") is None
+    assert git.files(first, "a") == ("a/b.py",)
+    assert git.files(first) == ("a.py", "a/b.py", "ab/c.py")
+    assert git.files(first, "missing") == ()
+
+
+def test_resolve_and_merge_base(repository: Any) -> None:
+    fork = repository.commit({"a": "1"})
+    repository.git("checkout", "-q", "-b", "topic")
+    topic = repository.commit({"a": "2"})
+    repository.git("checkout", "-q", "main")
+    main = repository.commit({"b": "1"})
+    repository.git("tag", "-a", "-m", "text", "v1")
+    git = Git(repository.path)
+    assert git.resolve("v1") == main
+    assert git.resolve(topic[:10]) == topic
+    assert git.merge_base(main, topic) == fork
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "--help", "", "HEAD:a"])
+def test_unknown_revision(repository: Any, revision: str) -> None:
+    repository.commit({"a": "1"})
+    with pytest.raises(UsageError, match="unknown revision"):
+        Git(repository.path).resolve(revision)
+
+
+def test_unrelated_histories(repository: Any) -> None:
+    one = repository.commit({"a": "1"})
+    repository.git("checkout", "-q", "--orphan", "other")
+    two = repository.commit({"a": "2"})
+    with pytest.raises(UsageError, match="fetch-depth: 0"):
+        Git(repository.path).merge_base(one, two)
+
+
+def test_no_repository_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not in a git repository"):
+        Git(tmp_path)
+    with pytest.raises(UsageError, match="not a folder"):
+        Git(tmp_path / "missing")
+
+
+def test_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="install git"):
+        Git(tmp_path)
+
+
+def test_variables_of_a_surrounding_hook_are_not_followed(
+    make_repository: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = make_repository("mine"), make_repository("other")
+    sha = mine.commit({"a": "mine"})
+    other.commit({"a": "other"})
+    monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
+    assert Git(mine.path).resolve("HEAD") == sha
+
+
+def test_missing_objects_are_explained(repository: Any) -> None:
+    base = repository.commit({"a": "1"})
+    head = repository.commit({"a": "2"})
+    objects = repository.path / ".git" / "objects"
+    tree = repository.git("rev-parse", f"{base}^{{tree}}")
+    shutil.rmtree(objects / tree[:2])
+    with pytest.raises(UsageError, match="fetch the whole history"):
+        Git(repository.path).changed_files(base, head)

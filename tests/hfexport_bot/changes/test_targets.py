@@ -1,0 +1,80 @@
+"""Looking up what a user names."""
+
+from __future__ import annotations
+
+import pytest
+
+from hfexport_bot.changes.targets import resolve_targets
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.errors import UsageError
+from hfexport_bot.schema import Layout
+
+
+def model(*names: str) -> str:
+    return "".join(f"class {name}(PreTrainedModel):\n    def forward(self): ...\n" for name in names)
+
+
+CHECKOUT = MappingTree(
+    {
+        "src/transformers/models/bert/modeling_bert.py": model("BertModel", "BertForMaskedLM"),
+        "src/transformers/models/data2vec/modeling_data2vec_audio.py": model("Data2VecAudioModel"),
+        "src/transformers/models/data2vec/modeling_data2vec_text.py": model("Data2VecTextModel"),
+        "src/transformers/models/broken/modeling_broken.py": "def (",
+    }
+)
+REPOSITORY = MappingTree({"modeling_a.py": model("A", "B"), "pkg/modeling_c.py": model("C"), "tool.py": ""})
+
+
+def find(*names: str, tree: MappingTree = CHECKOUT, layout: Layout = Layout.TRANSFORMERS) -> dict[str, tuple[str, ...]]:
+    found = resolve_targets(names, tree, layout)
+    return {module.head.module: module.head_classes for module in found if module.head}
+
+
+def test_a_model_is_all_classes_of_all_its_files() -> None:
+    assert find("bert") == {"transformers.models.bert.modeling_bert": ("BertModel", "BertForMaskedLM")}
+    assert list(find("data2vec")) == [
+        "transformers.models.data2vec.modeling_data2vec_audio",
+        "transformers.models.data2vec.modeling_data2vec_text",
+    ]
+
+
+def test_a_class_is_looked_for_in_all_files_of_its_model() -> None:
+    assert find("data2vec/Data2VecTextModel") == {
+        "transformers.models.data2vec.modeling_data2vec_text": ("Data2VecTextModel",)
+    }
+
+
+def test_each_class_comes_once() -> None:
+    assert find("bert/BertForMaskedLM", "bert") == {
+        "transformers.models.bert.modeling_bert": ("BertForMaskedLM", "BertModel")
+    }
+
+
+@pytest.mark.parametrize("name", ["modeling_a.py", "modeling_a", "a"])
+def test_a_repositorys_own_models_go_by_path_or_short_name(name: str) -> None:
+    assert find(name, tree=REPOSITORY, layout=Layout.MODELING) == {"modeling_a.py": ("A", "B")}
+
+
+@pytest.mark.parametrize("name", ["pkg/modeling_c/C", "pkg/modeling_c.py:C", "c/C"])
+def test_a_class_of_a_file(name: str) -> None:
+    assert find(name, tree=REPOSITORY, layout=Layout.MODELING) == {"pkg/modeling_c.py": ("C",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bret", "unknown model 'bret'; did you mean bert"),
+        ("bret/BertModel", "unknown model 'bret'; did you mean bert"),
+        ("bert/BertForMaskedML", "no model class BertForMaskedML; did you mean BertForMaskedLM"),
+        ("src/transformers/models/bert/modeling_bret.py", "did you mean src/transformers/models/bert/modeling_bert.py"),
+        ("broken", "syntax error, line 1"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(name)
+    assert message in str(caught.value)
+
+
+def test_a_class_of_a_broken_file_is_run_to_show_how_it_fails() -> None:
+    assert find("broken/BrokenModel") == {"transformers.models.broken.modeling_broken": ("BrokenModel",)}
