@@ -60,13 +60,13 @@ def _common(command: _Command) -> _Command:
             "--backend",
             "backends",
             multiple=True,
-            type=click.Choice(list(Backend)),
+            type=click.Choice([each.value for each in Backend]),
             help="What to export to; may be repeated. Default: all.",
         ),
         click.option(
             "--shapes",
             multiple=True,
-            type=click.Choice(list(Shapes)),
+            type=click.Choice([each.value for each in Shapes]),
             help="Whether other sizes than the traced ones must work; may be repeated. Default: dynamic.",
         ),
         click.option(
@@ -107,7 +107,7 @@ def _common(command: _Command) -> _Command:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(list(VerdictKind)),
+    type=click.Choice([each.value for each in VerdictKind]),
     help="Verdict that fails the run; may be repeated. Default: regression.",
 )
 @_common
@@ -118,7 +118,7 @@ def run(
     repo: Path,
     base: str,
     head: str,
-    fail_on: tuple[VerdictKind, ...],
+    fail_on: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Export what changed between two revisions on both sides, and compare."""
@@ -165,9 +165,9 @@ def _carry_out(
     process: _Process,
     work: Callable[[Overrides, Surroundings], Finished],
     *,
-    backends: tuple[Backend, ...],
-    shapes: tuple[Shapes, ...],
-    fail_on: tuple[VerdictKind, ...],
+    backends: tuple[str, ...],
+    shapes: tuple[str, ...],
+    fail_on: tuple[str, ...],
     out: Path,
     seconds: float | None,
     memory_gb: float | None,
@@ -187,9 +187,9 @@ def _carry_out(
 
     _check_writable(out)
     overrides = Overrides(
-        backends=backends,
-        shapes=shapes,
-        fail_on=fail_on,
+        backends=tuple(map(Backend, backends)),
+        shapes=tuple(map(Shapes, shapes)),
+        fail_on=tuple(map(VerdictKind, fail_on)),
         seconds=seconds,
         memory_gb=memory_gb,
         disabled_workarounds=disabled,

@@ -20,7 +20,7 @@ from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, Limits, Shapes, VerdictKind
 
 SETTINGS_PATH = ".github/hfexport.yml"
-_MAX_BYTES = 1 << 18
+_MAX_BYTES = 1 << 16
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]

@@ -1,0 +1,367 @@
+"""The command line, with a runner of the test's own: exit codes, inputs and what is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.cli import main
+from hfexport_bot.execution.client import RunResult
+from hfexport_bot.schema import (
+    CaseFinished,
+    CaseRequest,
+    Layout,
+    Outcome,
+    OutcomeKind,
+    Report,
+    RunnerEvent,
+    RunnerSetup,
+)
+
+
+def model(name: str, value: int = 1, text: str = "Text.") -> str:
+    return f"class {name}(PreTrainedModel):\n    '''{text}'''\n    def forward(self): return {value}\n"
+
+
+class FakeRunner:
+    """Gives ``error`` at ``trace`` to the classes named per side, and ``pass`` to all others."""
+
+    def __init__(self, base: Sequence[str] = (), head: Sequence[str] = (), fatal: str = "") -> None:
+        self.failing = {"base": base, "head": head}
+        self.fatal = fatal
+        self.calls: dict[str, tuple[RunnerSetup, list[str], set[str]]] = {}
+
+    def __call__(
+        self,
+        setup: RunnerSetup,
+        requests: Sequence[CaseRequest],
+        *,
+        on_event: Callable[[RunnerEvent], None] | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> RunResult:
+        assert setup.log_dir is not None
+        side = Path(setup.log_dir).name
+        files = {p.name for p in Path(setup.tree).rglob("*")} if setup.tree else set()
+        self.calls[side] = (setup, [str(request.id) for request in requests], files)
+        outcomes = {}
+        for request in requests:
+            bad = request.id.class_name in self.failing[side] or bool(self.fatal)
+            outcomes[request.id] = (
+                Outcome(kind=OutcomeKind.ERROR, stage="trace", message="data-dependent")
+                if bad
+                else Outcome(kind=OutcomeKind.PASS)
+            )
+            if on_event:
+                on_event(CaseFinished(id=request.id, outcome=outcomes[request.id]))
+        return RunResult(outcomes, {"torch": "2.13.0"}, self.fatal)
+
+
+@pytest.fixture
+def changed(repository: Any) -> Any:
+    """A repository whose HEAD changed one model after ``main``, and only the docstring of another."""
+    repository.commit({"modeling_a.py": model("AModel"), "modeling_b.py": model("BModel")})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"modeling_a.py": model("AModel", 2), "modeling_b.py": model("BModel", text="More.")})
+    return repository
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where reports go."""
+    return tmp_path / "out"
+
+
+def run(repository: Any, out: Path, *more: str, runner: Any = None) -> tuple[int, Any]:
+    runner = runner or FakeRunner()
+    arguments = ["run", "--repo", str(repository.path), "--base", "main", "--out", str(out), *more]
+    return main(arguments, run_cases=runner), runner
+
+
+def report_in(out: Path) -> Report:
+    return Report.model_validate_json((out / "report.json").read_text())
+
+
+def verdicts(out: Path) -> dict[str, str]:
+    return {str(case.id): case.verdict.value for case in report_in(out).cases}
+
+
+def test_a_clean_change_is_zero_and_reported(changed: Any, out: Path, capsys: Any) -> None:
+    code, runner = run(changed, out, "--backend", "dynamo")
+    assert code == 0
+    assert verdicts(out) == {"modeling_a/AModel/dynamo/dynamic/forward": "ok"}
+    report = report_in(out)
+    assert report.base is not None
+    assert (report.base.name, report.base.sha) == ("main", changed.git("rev-parse", "main"))
+    assert (report.head.name, report.head.sha) == ("HEAD", changed.git("rev-parse", "HEAD"))
+    assert [(entry.name, entry.reason) for entry in report.not_run] == [
+        ("modeling_b.py", "only comments or docstrings changed")
+    ]
+    assert report.versions == {"torch": "2.13.0"}
+    assert (out / "report.md").is_file()
+    assert "AModel" in capsys.readouterr().out
+    assert runner.calls["head"][0].layout is Layout.MODELING
+    assert runner.calls["head"][2] == {"modeling_a.py", "modeling_b.py"}
+    assert not Path(runner.calls["head"][0].tree).exists()
+
+
+def test_a_regression_is_one(changed: Any, out: Path) -> None:
+    code, _ = run(changed, out, runner=FakeRunner(head=["AModel"]))
+    assert code == 1
+    assert set(verdicts(out).values()) == {"regression"}
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [((), 0), (("--fail-on", "fixed"), 1)])
+def test_fail_on_decides_what_is_red(changed: Any, out: Path, fail_on: tuple[str, ...], code: int) -> None:
+    assert run(changed, out, *fail_on, runner=FakeRunner(base=["AModel"]))[0] == code
+    assert set(verdicts(out).values()) == {"fixed"}
+
+
+def test_nothing_affected_is_green_and_starts_no_runner(changed: Any, out: Path) -> None:
+    code, runner = run(changed, out, "--head", "main")
+    assert code == 0
+    assert runner.calls == {}
+    assert report_in(out).cases == ()
+
+
+def test_the_base_is_the_merge_base(changed: Any, out: Path) -> None:
+    fork = changed.git("rev-parse", "main")
+    changed.git("checkout", "-q", "main")
+    changed.commit({"modeling_b.py": model("BModel", 5)})
+    code, _ = run(changed, out, "--head", "topic")
+    assert code == 0
+    base = report_in(out).base
+    assert base is not None
+    assert base.sha == fork
+    assert {case.id.class_name for case in report_in(out).cases} == {"AModel"}
+
+
+def test_gates_of_the_change_wait_for_the_merge(changed: Any, out: Path) -> None:
+    changed.commit({".github/hfexport.yml": "fail-on: []\ncases: c.py:f\n", "c.py": "def f(): ..."})
+    code, runner = run(changed, out, runner=FakeRunner(head=["AModel"]))
+    assert code == 1
+    assert any("`fail-on`" in note and "after merge" in note for note in report_in(out).notes)
+    assert runner.calls["head"][0].cases_hook == "c.py:f"
+    assert runner.calls["base"][0].cases_hook is None
+
+
+def test_accepted_findings_of_base_and_their_end(repository: Any, out: Path) -> None:
+    accepted = "accepted: [{id: '*/AModel/*', reason: known, expires: %s}]"
+    for day, code in (("2999-01-01", 0), ("2001-01-01", 1)):
+        repository.git("checkout", "-q", "-B", "main")
+        repository.commit({"modeling_a.py": model("AModel"), ".github/hfexport.yml": accepted % day})
+        repository.git("checkout", "-q", "-B", "topic")
+        repository.commit({"modeling_a.py": model("AModel", 2)})
+        assert run(repository, out, runner=FakeRunner(head=["AModel"]))[0] == code
+    assert any("expired on 2001-01-01" in note for note in report_in(out).notes)
+
+
+def test_options_reach_the_runner(changed: Any, out: Path) -> None:
+    options = ("--seconds", "9", "--memory-gb", "1", "--jobs", "4", "--disable-workaround", "w", "--shapes", "static")
+    _, runner = run(changed, out, *options)
+    setup, ids, _ = runner.calls["head"]
+    assert (setup.limits.wall_seconds, setup.limits.memory_bytes, setup.jobs) == (9, 1 << 30, 2)
+    assert setup.disabled_workarounds == ("w",)
+    assert ids == [f"modeling_a/AModel/{backend}/static/forward" for backend in ("dynamo", "onnx", "executorch")]
+
+
+def test_a_syntax_error_on_one_side_still_runs_its_classes(changed: Any, out: Path) -> None:
+    changed.commit({"modeling_a.py": "def ("})
+    code, _ = run(changed, out, "--backend", "dynamo", runner=FakeRunner(head=["AModel"]))
+    assert code == 1
+    assert verdicts(out) == {"modeling_a/AModel/dynamo/dynamic/forward": "regression"}
+
+
+def test_json_is_all_that_is_printed(changed: Any, out: Path, capsys: Any) -> None:
+    run(changed, out, "--json")
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["cases"]) == 3
+
+
+def test_quiet_prints_nothing(changed: Any, out: Path, capfd: Any) -> None:
+    assert run(changed, out, "--quiet")[0] == 0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--base", "nowhere"], "unknown revision 'nowhere'"),
+        (["run"], "Missing option '--base'"),
+        (["run", "--base", "main", "--backend", "tensorrt"], "'tensorrt' is not one of"),
+        (["run", "--base", "main", "--repo", "/nowhere/at/all"], "is not a folder"),
+        (["run", "--base", "main", "--seconds", "0"], "--seconds"),
+        (["check", "bret"], "unknown model 'bret'; did you mean bert"),
+        (["check", "bert/BertModle"], "did you mean BertModel"),
+        (["check"], "Missing argument"),
+        (["check", "missing/modeling_x.py"], "does not exist"),
+        (["check", "bert", "--tree", "/nowhere/at/all"], "is not a folder"),
+        (["frobnicate"], "No such command"),
+        ([], "Usage:"),
+    ],
+)
+def test_wrong_input_is_two_and_says_why(
+    changed: Any, arguments: list[str], message: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(changed.path)
+    assert main(arguments, run_cases=FakeRunner()) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_no_repository_is_two(tmp_path: Path, capsys: Any) -> None:
+    assert main(["run", "--repo", str(tmp_path), "--base", "x", "--out", str(tmp_path / "out")]) == 2
+    assert "not in a git repository" in capsys.readouterr().err
+
+
+def test_an_unwritable_folder_is_found_out_before_the_work(changed: Any, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("")
+    code, runner = run(changed, tmp_path / "file" / "out")
+    assert code == 2
+    assert runner.calls == {}
+    assert "give another folder with --out" in capsys.readouterr().err
+
+
+def test_a_bad_settings_file_is_two(changed: Any, out: Path, capsys: Any) -> None:
+    changed.commit({".github/hfexport.yml": "fail_on: []"})
+    assert run(changed, out)[0] == 2
+    assert "did you mean 'fail-on'?" in capsys.readouterr().err
+
+
+def test_a_run_without_a_working_runner_is_three_and_still_reported(changed: Any, out: Path, capsys: Any) -> None:
+    code, _ = run(changed, out, runner=FakeRunner(fatal="torch does not import"))
+    assert code == 3
+    assert "torch does not import" in capsys.readouterr().err
+    assert len(report_in(out).cases) == 3
+
+
+def test_an_unexpected_error_is_three_with_its_traceback_in_a_file(
+    changed: Any, out: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def broken(*_: Any, **__: Any) -> RunResult:
+        raise ZeroDivisionError("unexpected\nsecond line")
+
+    assert run(changed, out, runner=broken)[0] == 3
+    (line,) = [text for text in capsys.readouterr().err.splitlines() if "failed" in text]
+    assert "ZeroDivisionError: unexpected" in line
+    (file,) = tmp_path.glob("hfexport-traceback-*.txt")
+    assert str(file) in line
+    assert "second line" in file.read_text()
+    assert not list(tmp_path.glob("hfexport-tree-*"))
+
+    arguments = ["--debug", "run", "--repo", str(changed.path), "--base", "main", "--out", str(out)]
+    assert main(arguments, run_cases=broken) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_130_and_leaves_no_tree(
+    changed: Any, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def interrupted(*_: Any, **__: Any) -> RunResult:
+        raise KeyboardInterrupt
+
+    assert run(changed, out, runner=interrupted)[0] == 130
+    assert not list(tmp_path.glob("hfexport-tree-*"))
+
+
+def check(*arguments: str, out: Path, runner: FakeRunner | None = None) -> tuple[int, FakeRunner]:
+    runner = runner or FakeRunner()
+    return main(["check", *arguments, "--out", str(out)], run_cases=runner), runner
+
+
+def test_check_of_the_installed_transformers(out: Path) -> None:
+    code, runner = check("llama/LlamaForCausalLM", out=out)
+    assert code == 0
+    setup, ids, _ = runner.calls["head"]
+    assert (setup.layout, setup.tree) == (Layout.INSTALLED, None)
+    assert ids[0] == "llama/LlamaForCausalLM/dynamo/dynamic/forward"
+    assert report_in(out).base is None
+    assert report_in(out).head.name.startswith("transformers ")
+
+
+@pytest.mark.parametrize("kind", list(OutcomeKind))
+def test_check_fails_on_all_but_pass_and_skipped(out: Path, kind: OutcomeKind) -> None:
+    def runner(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        return RunResult({request.id: Outcome(kind=kind) for request in requests})
+
+    code = main(["check", "bert/BertModel", "--backend", "onnx", "--out", str(out)], run_cases=runner)
+    assert code == (0 if kind in (OutcomeKind.PASS, OutcomeKind.SKIPPED) else 1)
+
+
+def test_check_of_a_checkout_uses_its_tree_and_all_jobs(tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "checkout/src/transformers/models/toy/modeling_toy.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(model("ToyModel"))
+    code, runner = check("toy", "--tree", str(tmp_path / "checkout"), "--jobs", "3", out=out)
+    assert code == 0
+    setup, ids, _ = runner.calls["head"]
+    assert (setup.layout, setup.tree, setup.jobs) == (Layout.TRANSFORMERS, str(tmp_path / "checkout"), 3)
+    assert ids[0] == "toy/ToyModel/dynamo/dynamic/forward"
+
+
+@pytest.mark.parametrize("name", ["pkg/modeling_a.py", "pkg/modeling_a.py:AModel"])
+def test_check_of_a_file_takes_the_folder_above_its_package(
+    tmp_path: Path, out: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work/pkg").mkdir(parents=True)
+    (tmp_path / "work/pkg/__init__.py").touch()
+    (tmp_path / "work/pkg/modeling_a.py").write_text(model("AModel"))
+    monkeypatch.chdir(tmp_path / "work")
+    _, runner = check(name, "--backend", "dynamo", out=out)
+    setup, ids, _ = runner.calls["head"]
+    assert (setup.layout, setup.tree) == (Layout.MODELING, str(tmp_path / "work"))
+    assert ids == ["pkg/modeling_a/AModel/dynamo/dynamic/forward"]
+
+
+def test_check_of_a_file_finds_its_repository_and_settings(repository: Any, out: Path) -> None:
+    repository.commit({"lib/modeling_a.py": model("AModel"), ".github/hfexport.yml": "backends: [onnx]"})
+    _, runner = check(str(repository.path / "lib/modeling_a.py"), out=out)
+    setup, ids, _ = runner.calls["head"]
+    assert setup.tree == str(repository.path)
+    assert ids == ["lib/modeling_a/AModel/onnx/dynamic/forward"]
+
+
+def test_schema_is_the_reports(capsys: Any) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Report"
+
+
+def test_version(capsys: Any) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hfexport-bot, version ")
+
+
+GUARD = """
+import sys
+from hfexport_bot.cli import main
+import hfexport_bot.commands, hfexport_bot.reporting.terminal, hfexport_bot.reporting.progress
+import hfexport_bot.execution.client
+assert main(["check", "--help"]) == 0
+heavy = {"torch", "transformers", "numpy", "onnx", "onnxruntime", "executorch", "exporters"} & set(sys.modules)
+assert not heavy, heavy
+"""
+LIGHT = """
+import sys
+from hfexport_bot.cli import main
+assert main(["--help"]) == 0
+heavy = {"torch", "transformers", "rich", "yaml", "psutil", "github", "hfexport_bot.commands"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("script", [GUARD, LIGHT])
+def test_help_loads_nothing_heavy(script: str) -> None:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,54 @@
+"""From affected classes to cases."""
+
+from __future__ import annotations
+
+from hfexport_bot.changes.affected import AffectedModule, Selection
+from hfexport_bot.changes.layout import model_file
+from hfexport_bot.plan import PlannedCase, plan_cases
+from hfexport_bot.schema import Backend, CaseId, Layout, Shapes
+
+BOTH = model_file("modeling_a.py", Layout.MODELING)
+MOVED = model_file("pkg/modeling_a.py", Layout.MODELING)
+
+
+def ids(cases: tuple[PlannedCase, ...]) -> list[str]:
+    return [str(case.id) for case in cases]
+
+
+def test_cheap_backends_come_first_whatever_order_was_asked() -> None:
+    selection = Selection((AffectedModule(BOTH, BOTH, ("A", "B"), ("A", "B"), "changed"),))
+    cases = plan_cases(selection, (Backend.EXECUTORCH, Backend.DYNAMO, Backend.ONNX), (Shapes.STATIC, Shapes.DYNAMIC))
+    assert ids(cases)[:5] == [
+        "modeling_a/A/dynamo/dynamic/forward",
+        "modeling_a/A/dynamo/static/forward",
+        "modeling_a/B/dynamo/dynamic/forward",
+        "modeling_a/B/dynamo/static/forward",
+        "modeling_a/A/onnx/dynamic/forward",
+    ]
+    assert [case.id.backend for case in cases[-4:]] == [Backend.EXECUTORCH] * 4
+
+
+def test_removed_and_new_classes_have_one_side() -> None:
+    selection = Selection((AffectedModule(BOTH, BOTH, ("Both", "Old"), ("Both", "New"), "changed"),))
+    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,))
+    assert [(case.id.class_name, case.base_module, case.head_module) for case in cases] == [
+        ("Both", "modeling_a.py", "modeling_a.py"),
+        ("New", None, "modeling_a.py"),
+        ("Old", "modeling_a.py", None),
+    ]
+
+
+def test_a_moved_class_is_one_case_under_heads_name() -> None:
+    selection = Selection((AffectedModule(BOTH, MOVED, ("A", "Old"), ("A",), "moved"),))
+    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,))
+    assert cases[0] == PlannedCase(
+        CaseId(model="pkg/modeling_a", class_name="A", backend=Backend.DYNAMO),
+        "modeling_a.py",
+        "pkg/modeling_a.py",
+        "moved",
+    )
+    assert cases[1].id.model == "modeling_a"
+
+
+def test_nothing_affected_is_nothing_planned() -> None:
+    assert plan_cases(Selection(), tuple(Backend), tuple(Shapes)) == ()

@@ -1,0 +1,146 @@
+"""The settings file and the command line, settled into one object."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.schema import Backend, Shapes, VerdictKind
+from hfexport_bot.settings import (
+    SETTINGS_PATH,
+    AcceptedEntry,
+    Overrides,
+    SettingsFile,
+    combine,
+    in_force,
+    postponed,
+    read_settings,
+)
+
+
+def read(text: str | bytes, **files: str) -> SettingsFile:
+    sources = {SETTINGS_PATH: text if isinstance(text, bytes) else text.encode()}
+    sources |= {name.replace("__", "/") + ".py": source.encode() for name, source in files.items()}
+    return read_settings(sources.get, "head")
+
+
+FULL = """
+cases: ci/cases.py:build
+workarounds: ci/fixes.py
+fail-on: [regression, changed]
+accepted:
+  - id: "big/*/executorch/*"
+    reason: too big
+    expires: 2026-03-01
+limits: {seconds: 60, cpu-seconds: 90, memory-gb: 2}
+seed: 7
+backends: [onnx]
+shapes: [static, dynamic]
+"""
+
+
+def test_every_key() -> None:
+    file = read(FULL, ci__cases="", ci__fixes="")
+    settings = combine(file, file, Overrides())
+    assert settings.fail_on == (VerdictKind.REGRESSION, VerdictKind.CHANGED)
+    assert settings.accepted == (AcceptedEntry(id="big/*/executorch/*", reason="too big", expires=date(2026, 3, 1)),)
+    assert (settings.limits.wall_seconds, settings.limits.cpu_seconds) == (60, 90)
+    assert settings.limits.memory_bytes == 2 << 30
+    assert settings.seed == 7
+    assert settings.backends == (Backend.ONNX,)
+    assert settings.shapes == (Shapes.STATIC, Shapes.DYNAMIC)
+    assert settings.head_hooks.cases == "ci/cases.py:build"
+    assert settings.head_hooks.workarounds == "ci/fixes.py"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n"])
+def test_an_empty_file_is_all_defaults(text: str) -> None:
+    settings = combine(read(text), read(text), Overrides())
+    assert settings.fail_on == (VerdictKind.REGRESSION,)
+    assert settings.backends == tuple(Backend)
+    assert settings.shapes == (Shapes.DYNAMIC,)
+    assert settings.limits.wall_seconds == 300
+
+
+def test_no_file_is_all_defaults() -> None:
+    assert read_settings({}.get, "head") == SettingsFile()
+
+
+def test_gates_come_from_base_and_hooks_from_each_revision() -> None:
+    base = read("fail-on: [regression]\ncases: a.py:old\nbackends: [dynamo]", a="")
+    head = read("fail-on: []\ncases: a.py:new\nlimits: {seconds: 1}\naccepted: [{id: '*', reason: all}]", a="")
+    settings = combine(base, head, Overrides())
+    assert settings.fail_on == (VerdictKind.REGRESSION,)
+    assert settings.accepted == ()
+    assert settings.limits.wall_seconds == 300
+    assert settings.backends == (Backend.DYNAMO,)
+    assert settings.base_hooks.cases == "a.py:old"
+    assert settings.head_hooks.cases == "a.py:new"
+    assert postponed(base, head) == ("fail-on", "accepted", "limits", "backends")
+    assert postponed(base, base) == ()
+
+
+def test_the_command_line_outranks_the_file() -> None:
+    file = read("limits: {seconds: 60, memory-gb: 2}\nbackends: [onnx]\nfail-on: [drift]")
+    overrides = Overrides(
+        backends=(Backend.DYNAMO,),
+        shapes=(Shapes.STATIC,),
+        fail_on=(VerdictKind.NEW,),
+        seconds=30,
+        memory_gb=0.5,
+        disabled_workarounds=("x",),
+    )
+    settings = combine(file, file, overrides)
+    assert settings.backends == (Backend.DYNAMO,)
+    assert settings.shapes == (Shapes.STATIC,)
+    assert settings.fail_on == (VerdictKind.NEW,)
+    assert (settings.limits.wall_seconds, settings.limits.memory_bytes) == (30, 1 << 29)
+    assert settings.limits.cpu_seconds == 60
+    assert settings.disabled_workarounds == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("failon: []", "unknown key 'failon'; did you mean 'fail-on'?"),
+        ("fail_on: []", "unknown key 'fail_on'; did you mean 'fail-on'?"),
+        ("limits: {second: 1}", "unknown key 'limits.second'; did you mean 'seconds'?"),
+        ("accepted: [{id: a, reson: b}]", "accepted.0.reason: field required"),
+        ("accepted: [{id: a, reason: b, expire: 2026-01-01}]", "did you mean 'expires'?"),
+        ("accepted: [{id: a, reason: '  '}]", "accepted.0.reason"),
+        ("accepted: [{id: a, reason: b, expires: soon}]", "accepted.0.expires"),
+        ("fail-on: [regresion]", "'regression'"),
+        ("fail-on: regression", "fail-on: "),
+        ("backends: []", "backends: "),
+        ("limits: {seconds: 0}", "limits.seconds: "),
+        ("limits: {memory-gb: .inf}", "limits.memory-gb: "),
+        ("seed: -1", "seed: "),
+        ("cases: build", "cases: "),
+        ("cases: /etc/x.py:f", "cases: "),
+        ("cases: a/../../x.py:f", "cases: a/../../x.py is not in that revision"),
+        ("cases: missing.py:f", "cases: missing.py is not in that revision"),
+        ("workarounds: missing.py", "workarounds: missing.py is not in that revision"),
+        ("- a", "must be a mapping"),
+        ("a: [", "is no YAML"),
+        ("a: !!python/object:os.system x", "is no YAML"),
+        (b"\xff\xfe\x00", "is no YAML"),
+        ("[" * 500, "is no YAML"),
+        ("#" * (1 << 19), "longer than 64 KiB"),
+    ],
+)
+def test_bad_files_are_one_clear_line(text: str | bytes, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(text)
+    said = str(caught.value)
+    assert message in said
+    assert said.startswith(f"{SETTINGS_PATH} (head)")
+    assert "\n" not in said
+
+
+def test_accepted_findings_last_through_their_last_day() -> None:
+    always = AcceptedEntry(id="a", reason="r")
+    until = AcceptedEntry(id="b", reason="r", expires=date(2026, 3, 1))
+    assert in_force((always, until), date(2026, 3, 1)) == ((always, until), ())
+    assert in_force((always, until), date(2026, 3, 2)) == ((always,), (until,))
