@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 SCHEMA_VERSION: Final = 1
 
@@ -19,8 +19,15 @@ MAX_LINE_BYTES = 1 << 20
 #: Longest text kept of one error message, in characters.
 MAX_MESSAGE_CHARS = 8_000
 
+
+def _encodable(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
 Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
 Name = Annotated[str, Field(max_length=300)]
+#: Text from git or the command line, which may hold bytes that are no UTF-8: those become question marks.
+Said = Annotated[str, BeforeValidator(_encodable)]
 
 
 class Backend(StrEnum):
@@ -336,7 +343,7 @@ RunnerEvent = Annotated[Ready | StageBegan | CaseFinished | Fatal, Field(discrim
 class Revision(Record):
     """A commit under comparison: the name it was asked for by, and its full sha (empty for a plain folder)."""
 
-    name: str
+    name: Said
     sha: str = ""
 
 
@@ -352,7 +359,7 @@ class CaseReport(Record):
     seconds: float = 0.0
     components: tuple[Component, ...] = ()
     signature: str = ""
-    reason: str = ""
+    reason: Said = ""
     base: Outcome | None = None
     head: Outcome | None = None
     details: tuple[str, ...] = ()
@@ -362,8 +369,8 @@ class NotRun(Record):
     """Something the change touches that was not run, and why."""
 
     kind: Literal["file", "class", "case"]
-    name: str
-    reason: str
+    name: Said
+    reason: Said
 
 
 class Report(Record):
@@ -376,8 +383,8 @@ class Report(Record):
     head: Revision
     cases: tuple[CaseReport, ...] = ()
     not_run: tuple[NotRun, ...] = ()
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    notes: tuple[Said, ...] = ()
+    failure: Said = ""
     seconds: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)

@@ -5,12 +5,14 @@ All text that the code under test can influence passes through `hfexport_bot.rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
 
 from hfexport_bot.reporting.summary import (
     BACKENDS,
     Cause,
+    Row,
     backends_of,
     causes,
     cell,
@@ -18,11 +20,11 @@ from hfexport_bot.reporting.summary import (
     headline,
     plural,
     reproduce,
-    row_label,
+    row_labels,
     rows,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
-from hfexport_bot.schema import CaseReport, OutcomeKind, Report, Revision, VerdictKind
+from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, failing
 from hfexport_bot.verdicts.upstream import UpstreamIssue, candidates, known_issues, matches
 
@@ -37,50 +39,52 @@ NAMES_SHOWN = 20
 DETAILS_SHOWN = 8
 
 
+_T = TypeVar("_T")
+
+
 @dataclass(frozen=True)
-class Section:
-    """A heading and blocks of Markdown, of which the last are left out when there is no room. ``noun`` counts
-    them; ``glue`` stands between two."""
+class Section(Generic[_T]):
+    """A heading and one block of Markdown for each item, of which the last are left out when there is no
+    room. ``noun`` counts them; ``glue`` stands between two blocks."""
 
     title: str
-    blocks: Sequence[str]
     noun: str
+    items: Sequence[_T]
+    block: Callable[[_T], str]
     glue: str = "\n"
     intro: str = ""
 
+    def fit(self, room: int) -> str:
+        """The section with as many blocks as ``room`` characters hold."""
+        kept: list[str] = []
+        for item in self.items:
+            block = self.block(item)
+            room -= len(block) + len(self.glue)
+            if room < 0:
+                break
+            kept.append(block)
+        title = f"### {self.title}\n\n" if self.title else ""
+        left = len(self.items) - len(kept)
+        more = f"\n\n_{plural(left, f'more {self.noun}')}, not shown here; report.json has all._" if left else ""
+        return f"{title}{self.intro}{self.glue.join(kept)}{more}\n"
+
 
 def render(report: Report, limit: int = MAX_CHARS) -> str:
-    """The report as GitHub-flavoured Markdown of at most ``limit`` characters (5,000 or more). What did not
-    fit is counted in its section."""
+    """The report as GitHub-flavoured Markdown of at most ``limit`` characters (10,000 or more). What did
+    not fit is counted in its section."""
     head = f"## Export check: {headline(report, safe=not failing(report))}\n\n{_facts(report)}\n"
     if report.failure:
         head += f"\nThe run failed: {code(report.failure, 400)}\n"
     parts = [head]
     room = limit - len(head)
     table = _table(report)
-    sections = [section for section in (table, *_sections(report)) if section is not None and section.blocks]
+    sections = [section for section in (table, *_sections(report)) if section.items]
     for position, section in enumerate(sections):
         share = room - SECTION_RESERVE * (len(sections) - position)
-        if section is table:
-            share = min(share, int(limit * TABLE_SHARE))
-        text = _fit(section, share)
+        text = section.fit(min(share, int(limit * TABLE_SHARE)) if section is table else share)
         parts.append(text)
         room -= len(text)
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _fit(section: Section, room: int) -> str:
-    title = f"### {section.title}\n\n" if section.title else ""
-    kept: list[str] = []
-    for block in section.blocks:
-        room -= len(block) + len(section.glue)
-        if room < 0:
-            break
-        kept.append(block)
-    text = title + section.intro + section.glue.join(kept)
-    left = len(section.blocks) - len(kept)
-    more = f"\n\n_{plural(left, section.noun)} more, not shown here; report.json has all._" if left else ""
-    return f"{text}{more}\n"
 
 
 def _facts(report: Report) -> str:
@@ -101,50 +105,61 @@ def _revision(revision: Revision) -> str:
     return code(revision.name, 80) or "`?`"
 
 
-def _table(report: Report) -> Section | None:
+def _table(report: Report) -> Section[tuple[Row, str]]:
     backends = backends_of(report)
     table = rows(report.cases)
     titles = ["Class", *(BACKENDS[backend] for backend in backends), "why it ran"]
-    lines = []
-    for row in table:
+
+    def line(labelled: tuple[Row, str]) -> str:
+        row, label = labelled
         cells = [cell(row.cases[backend]) if backend in row.cases else "" for backend in backends]
-        lines.append(_line([code(row_label(row, table)), *cells, code(row.reason, 120)]))
-    return Section("", lines, "row", intro=_line(titles) + "\n" + _line(["---"] * len(titles)) + "\n")
+        return _line([code(label), *cells, code(row.reason, 120)])
+
+    return Section(
+        title="",
+        noun="row",
+        items=list(zip(table, row_labels(table), strict=True)),
+        block=line,
+        intro=_line(titles) + "\n" + _line(["---"] * len(titles)) + "\n",
+    )
 
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _sections(report: Report) -> Iterable[Section]:
+def _sections(report: Report) -> Iterable[Section[Any]]:
+    def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[Cause]:
+        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report.command), "\n\n")
+
     if report.command == "check":
-        failures = [case for case in report.cases if case.outcome not in CLEAN]
-        yield Section("Failures", _cause_blocks(report, failures), "cause", "\n\n")
+        yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
     else:
-        for verdict, title in (
-            (VerdictKind.REGRESSION, "Regressions"),
-            (VerdictKind.FLAKY, "Flaky"),
-            (VerdictKind.INTERFACE, "Interface"),
-            (VerdictKind.FIXED, "Fixed"),
-            (VerdictKind.CHANGED, "Changed"),
-            (VerdictKind.DRIFT, "Drift"),
-            (VerdictKind.NEW, "New"),
-            (VerdictKind.REMOVED, "Removed"),
-            (VerdictKind.KNOWN, "Known, not from this change"),
-            (VerdictKind.NO_BASELINE, "Without a baseline"),
-        ):
+        for verdict, title in _TITLES.items():
             cases = [case for case in report.cases if case.verdict is verdict]
-            if verdict in _WITH_CAUSES:
-                yield Section(title, _cause_blocks(report, cases), "cause", "\n\n")
-            else:
-                yield Section(title, [_item(case) for case in cases], "case")
-    not_run = [f"- {item.kind} {code(item.name)}: {code(item.reason, 300)}" for item in report.not_run]
-    yield Section("Not run, and why", not_run, "entry")
-    yield Section("Workarounds hit", _workarounds(report.cases), "workaround")
-    yield Section("Notes", [f"- {code(note, 400)}" for note in report.notes], "note")
+            yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item)
+    yield Section("Not run, and why", "entry", report.not_run, _not_run)
+    yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
+    yield Section("Notes", "note", report.notes, lambda note: f"- {code(note, 400)}")
 
 
-_WITH_CAUSES = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.KNOWN, VerdictKind.FLAKY})
+_TITLES = {
+    VerdictKind.REGRESSION: "Regressions",
+    VerdictKind.FLAKY: "Flaky",
+    VerdictKind.INTERFACE: "Interface",
+    VerdictKind.FIXED: "Fixed",
+    VerdictKind.CHANGED: "Changed",
+    VerdictKind.DRIFT: "Drift",
+    VerdictKind.NEW: "New",
+    VerdictKind.REMOVED: "Removed",
+    VerdictKind.KNOWN: "Known, not from this change",
+    VerdictKind.NO_BASELINE: "Without a baseline",
+}
+_BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.KNOWN})
+
+
+def _not_run(item: NotRun) -> str:
+    return f"- {item.kind} {code(item.name)}: {code(item.reason, 300)}"
 
 
 def _item(case: CaseReport) -> str:
@@ -155,11 +170,7 @@ def _item(case: CaseReport) -> str:
     return f"- {code(str(case.id), 300)}{said}" + (f" ({details})" if details else "")
 
 
-def _cause_blocks(report: Report, cases: Iterable[CaseReport]) -> list[str]:
-    return [_cause(report, cause) for cause in causes(cases)]
-
-
-def _cause(report: Report, cause: Cause) -> str:
+def _cause(cause: Cause, command: Literal["run", "check"]) -> str:
     first = cause.first
     error, location = html_code(cause.error_type, 80), cause.location
     place = f"at {html_code(str(location), 160)}" if location else ""
@@ -173,7 +184,7 @@ def _cause(report: Report, cause: Cause) -> str:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
     lines += [f"- {code(detail, 300)}" for detail in first.details[:DETAILS_SHOWN]]
     lines += [f"- {line}" for line in _upstream(first)]
-    lines += [f"- reproduce: {code(reproduce(first.id, report.command), 400)}", "", "</details>"]
+    lines += [f"- reproduce: {code(reproduce(first.id, command), 400)}", "", "</details>"]
     return "\n".join(lines)
 
 
@@ -198,14 +209,15 @@ def _issue(issue: UpstreamIssue) -> str:
     return f"{code(issue.reference)} ({code(issue.title)}, {issue.state}): {issue.advice}"
 
 
-def _workarounds(cases: Iterable[CaseReport]) -> list[str]:
+def _workarounds(cases: Iterable[CaseReport]) -> list[tuple[str, int]]:
+    """The ids of the workarounds that head's exports hit, each with its number of classes, the most first."""
     hits: dict[str, set[str]] = {}
     for case in cases:
-        outcome = case.head
-        if outcome is not None and outcome.kind is not OutcomeKind.SKIPPED:
-            for name in outcome.workarounds:
-                hits.setdefault(name, set()).add(case.id.class_name)
-    return [
-        f"- {code(name)}: {plural(len(classes), 'class')}"
-        for name, classes in sorted(hits.items(), key=lambda hit: (-len(hit[1]), hit[0]))
-    ]
+        for name in case.head.workarounds if case.head else ():
+            hits.setdefault(name, set()).add(case.id.class_name)
+    counted = [(name, len(classes)) for name, classes in hits.items()]
+    return sorted(counted, key=lambda hit: (-hit[1], hit[0]))
+
+
+def _workaround(hit: tuple[str, int]) -> str:
+    return f"- {code(hit[0])}: {plural(hit[1], 'class')}"

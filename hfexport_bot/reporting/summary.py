@@ -33,9 +33,10 @@ _SILENT = frozenset({VerdictKind.OK, VerdictKind.UNCHANGED, VerdictKind.REGRESSI
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 class``, ``2 classes``, ``1,000 cases``."""
-    ending = "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun if count == 1 else noun + ending}"
+    """``1 class``, ``2 classes``, ``3 entries``, ``1,000 cases``."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else noun + ("es" if noun.endswith("s") else "s")
+    return f"{count:,} {noun}"
 
 
 def duration(seconds: float) -> str:
@@ -170,17 +171,22 @@ def rows(cases: Iterable[CaseReport]) -> tuple[Row, ...]:
     return tuple(sorted(found.values(), key=lambda row: row.worst))
 
 
-def row_label(row: Row, table: Sequence[Row]) -> str:
-    """A row's class, with its model where two models have one of that name, and with shapes and task where
-    the table has several. Untrusted text."""
-    namesakes = {other.model for other in table if other.class_name == row.class_name}
-    name = f"{row.model}/{row.class_name}" if len(namesakes) > 1 else row.class_name
-    settings = []
-    if len({other.shapes for other in table}) > 1:
-        settings.append(row.shapes.value)
-    if len({other.task for other in table}) > 1:
-        settings.append(row.task.value)
-    return f"{name} ({', '.join(settings)})" if settings else name
+def row_labels(table: Sequence[Row]) -> list[str]:
+    """What each row is called: its class, with the model where two models have one of that name, and with
+    shapes and task where the table has several. Untrusted text."""
+    several_shapes = len({row.shapes for row in table}) > 1
+    several_tasks = len({row.task for row in table}) > 1
+    homes: dict[str, set[str]] = {}
+    for row in table:
+        homes.setdefault(row.class_name, set()).add(row.model)
+
+    labels = []
+    for row in table:
+        name = f"{row.model}/{row.class_name}" if len(homes[row.class_name]) > 1 else row.class_name
+        settings = [row.shapes.value] if several_shapes else []
+        settings += [row.task.value] if several_tasks else []
+        labels.append(f"{name} ({', '.join(settings)})" if settings else name)
+    return labels
 
 
 def backends_of(report: Report) -> tuple[Backend, ...]:

@@ -14,7 +14,7 @@ from hfexport_bot.reporting.summary import (
     count_line,
     duration,
     headline,
-    row_label,
+    row_labels,
     rows,
 )
 from hfexport_bot.reporting.text import plain
@@ -66,9 +66,9 @@ def _table(report: Report) -> Table:
     for backend in backends:
         table.add_column(BACKENDS[backend], overflow="fold")
     lines = rows(report.cases)
-    for row in lines:
+    for row, label in zip(lines, row_labels(lines), strict=True):
         cells = [cell(row.cases[backend]) if backend in row.cases else "" for backend in backends]
-        table.add_row(Text(plain(row_label(row, lines))), *(Text(each) for each in cells))
+        table.add_row(Text(plain(label)), *(Text(each) for each in cells))
     return table
 
 
