@@ -1,0 +1,322 @@
+"""Start a runner, feed it cases and take its outcomes. The trusted end of the trust line.
+
+Nothing a runner sends is believed beyond its own cases: lines are capped and validated, outcomes count for ids that
+were asked and once each. Nothing it does keeps a case without an outcome, or leaves a process or a folder behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+from pydantic import TypeAdapter, ValidationError
+
+from hfexport_bot.execution.environment import private_home, runner_environment
+from hfexport_bot.schema import (
+    MAX_LINE_BYTES,
+    MAX_MESSAGE_CHARS,
+    CaseFinished,
+    CaseId,
+    CaseRequest,
+    Fatal,
+    Outcome,
+    OutcomeKind,
+    Ready,
+    RunnerEvent,
+    RunnerSetup,
+    StageBegan,
+)
+
+#: Seconds a runner may take to import torch and the revision's code.
+WARM_UP_SECONDS = 300.0
+#: Seconds past a case's own limit after which a runner without an outcome counts as stalled.
+GRACE_SECONDS = 60.0
+
+_MAX_RESTARTS = 3
+_MAX_STAGES = 2_000
+_MAX_LOG_BYTES = 32 << 20
+_POLL_SECONDS = 0.1
+_STOP_SECONDS = 15.0
+
+_EVENTS: TypeAdapter[RunnerEvent] = TypeAdapter(RunnerEvent)
+
+OnEvent = Callable[[RunnerEvent], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """An outcome for every case that was asked for, the versions of what exported, and, when the runner could not
+    work at all, why."""
+
+    outcomes: dict[CaseId, Outcome]
+    versions: dict[str, str] = field(default_factory=dict)
+    fatal: str = ""
+
+
+@dataclass(frozen=True)
+class _End:
+    """How one runner ended: what that makes of the cases in flight, and why."""
+
+    kind: OutcomeKind
+    message: str
+    final: bool = False  # another runner would end in the same way, or is not wanted
+
+
+def run_cases(
+    setup: RunnerSetup,
+    requests: Sequence[CaseRequest],
+    *,
+    on_event: OnEvent | None = None,
+    cancelled: threading.Event | None = None,
+    python: str = sys.executable,
+    command: Sequence[str] | None = None,
+    warm_up_seconds: float = WARM_UP_SECONDS,
+    grace_seconds: float = GRACE_SECONDS,
+) -> RunResult:
+    """Run cases in an isolated runner and return an outcome for each of them.
+
+    A runner that dies or stalls costs the cases it had in flight; another one takes over the rest, at most three
+    times. Cases that no runner could take get an outcome that says so.
+
+    Args:
+        on_event: told of every valid event, also of outcomes that the runner could not give itself.
+        cancelled: set it to stop early; the cases left then are errors, "cancelled".
+        python: the interpreter that runs the cases; it must have this package installed.
+        command: what to start instead of the runner; gets ``--events-fd N`` appended.
+        warm_up_seconds: time for the imports before the first case.
+        grace_seconds: time on top of a case's wall clock limit in which some outcome has to come.
+
+    Raises:
+        OSError: the runner cannot be started, or ``setup.log_dir`` cannot be written.
+    """
+    places = {name: str(Path(value).resolve()) for name in ("tree", "log_dir") if (value := getattr(setup, name))}
+    setup = setup.model_copy(update=places)
+    command = command or (python, "-P", "-m", "hfexport_bot.runner")
+    run = _Run({request.id: request for request in requests}, on_event or (lambda event: None))
+    cancelled = cancelled or threading.Event()
+    timing = _Timing(warm_up_seconds, setup.limits.wall_seconds + grace_seconds)
+    fruitless = restarts = 0
+    with private_home() as home:
+        while run.waiting():
+            run.begun.clear()
+            before = len(run.outcomes)
+            end = _run_once(setup, command, home, run, cancelled, timing)
+            if end is None:
+                break
+            run.fail(list(run.begun), end)
+            fruitless = fruitless + 1 if len(run.outcomes) == before else 0
+            restarts += 1
+            if end.final or fruitless > 1 or restarts > _MAX_RESTARTS:
+                run.fail(run.waiting(), end)
+    return RunResult({id_: run.outcomes[id_] for id_ in run.requests}, run.versions, run.fatal)
+
+
+@dataclass(frozen=True)
+class _Timing:
+    warm_up_seconds: float
+    stall_seconds: float
+
+
+class _Run:
+    """What is known of the cases so far, over all runners."""
+
+    def __init__(self, requests: dict[CaseId, CaseRequest], on_event: OnEvent) -> None:
+        self.requests = requests
+        self.outcomes: dict[CaseId, Outcome] = {}
+        self.versions: dict[str, str] = {}
+        self.fatal = ""
+        #: Cases in flight, with the stage and component each was last in.
+        self.begun: dict[CaseId, StageBegan] = {}
+        self._stages = 0
+        self._on_event = on_event
+
+    def waiting(self) -> list[CaseId]:
+        return [id_ for id_ in self.requests if id_ not in self.outcomes]
+
+    def take(self, event: RunnerEvent) -> bool:
+        """Take in a valid event; true if it brings the runner forward, as more and more stages do not."""
+        match event:
+            case Ready():
+                named = list(event.versions.items())[:50]
+                self.versions = {name[:100]: version[:100] for name, version in named}
+            case Fatal():
+                self.fatal = event.message
+            case StageBegan() | CaseFinished() if event.id not in self.requests or event.id in self.outcomes:
+                return False  # nobody asked, or it has been answered
+            case StageBegan():
+                self.begun[event.id] = event
+                self._stages += 1
+                if self._stages > _MAX_STAGES * len(self.requests):
+                    return False
+            case CaseFinished():
+                self.begun.pop(event.id, None)
+                self.outcomes[event.id] = event.outcome
+        self._on_event(event)
+        return not isinstance(event, StageBegan)
+
+    def fail(self, ids: list[CaseId], end: _End) -> None:
+        """Give ``ids`` the outcome that their runner's end makes of them."""
+        for id_ in ids:
+            last = self.begun.get(id_)
+            stage, component = (last.stage, last.component) if last else ("source", "")
+            where = f"in stage {stage}" if last else "not begun"
+            message = end.message if end.final else f"{where}: {end.message}"
+            outcome = Outcome(kind=end.kind, stage=stage, component=component, message=message[:MAX_MESSAGE_CHARS])
+            self.outcomes[id_] = outcome
+            self._on_event(CaseFinished(id=id_, outcome=outcome))
+
+
+def _run_once(
+    setup: RunnerSetup,
+    command: Sequence[str],
+    home: Path,
+    run: _Run,
+    cancelled: threading.Event,
+    timing: _Timing,
+) -> _End | None:
+    """Run what is left in one runner. ``None`` when every case has its outcome, else how the runner ended."""
+    lines = [setup.model_dump_json(), *(run.requests[id_].model_dump_json() for id_ in run.waiting())]
+    with contextlib.ExitStack() as stack:
+        # A file rather than a pipe: no runner can keep us waiting by not reading it.
+        stdin = stack.enter_context(tempfile.TemporaryFile())
+        stdin.write("".join(f"{line}\n" for line in lines).encode())
+        stdin.seek(0)
+        log = stack.enter_context(_open_log(Path(setup.log_dir) if setup.log_dir else home))
+        read_end, write_end = os.pipe()
+        stack.callback(os.close, read_end)
+        try:
+            process = subprocess.Popen(
+                [*command, "--events-fd", str(write_end)],
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env=runner_environment(os.environ, home),
+                pass_fds=[write_end],
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        try:
+            end = _follow(process, read_end, log, run, cancelled, timing)
+            if end is None and run.waiting():
+                with contextlib.suppress(subprocess.TimeoutExpired):  # let it end as it does, to tell how it did
+                    process.wait(_STOP_SECONDS)
+        finally:
+            stop_session(process)
+        if not run.waiting():
+            return None
+        return end or _End(OutcomeKind.CRASH, f"the runner {_how_it_ended(process.returncode)}{_tail(log)}")
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    events: int,
+    log: IO[bytes],
+    run: _Run,
+    cancelled: threading.Event,
+    timing: _Timing,
+) -> _End | None:
+    """Take in a runner's events. ``None`` once it is done or dead, else why it has to be stopped."""
+    ready = False
+    deadline = time.monotonic() + timing.warm_up_seconds
+    buffer = b""
+    for data in _chunks(events, process):
+        *lines, buffer = (buffer + data).split(b"\n")
+        if max(map(len, [*lines, buffer])) > MAX_LINE_BYTES:
+            return _End(OutcomeKind.CRASH, f"the runner sent a line of more than {MAX_LINE_BYTES:,} bytes")
+        for line in lines:
+            try:
+                event = _EVENTS.validate_json(line)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                return _End(OutcomeKind.CRASH, f"the runner sent what is no event: {first['msg']}")
+            if isinstance(event, Ready) and ready:
+                return _End(OutcomeKind.CRASH, "the runner said twice that it is ready")
+            ready = ready or isinstance(event, Ready)
+            if run.take(event):
+                deadline = time.monotonic() + timing.stall_seconds
+            if run.fatal:
+                return _End(OutcomeKind.ERROR, run.fatal, final=True)
+        if not run.waiting():
+            return None
+        if cancelled.is_set():
+            return _End(OutcomeKind.ERROR, "cancelled before it was done", final=True)
+        if time.monotonic() > deadline:
+            if not ready:
+                text = f"the runner was not ready after {timing.warm_up_seconds:g} s"
+                return _End(OutcomeKind.TIMEOUT, text, final=True)
+            text = f"the runner gave no outcome for {timing.stall_seconds:g} s"
+            return _End(OutcomeKind.TIMEOUT, text)
+        if os.fstat(log.fileno()).st_size > _MAX_LOG_BYTES:
+            os.ftruncate(log.fileno(), 0)
+    return None
+
+
+def _chunks(fd: int, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """What comes from ``fd``, and nothing (``b""``) now and then, until its end or the end of ``process``."""
+    while True:
+        ended = process.poll() is not None
+        if select.select([fd], [], [], 0 if ended else _POLL_SECONDS)[0]:
+            data = os.read(fd, 1 << 16)
+            if not data:
+                return
+            yield data
+        elif ended:  # something that outlived it holds the other end
+            return
+        else:
+            yield b""
+
+
+def stop_session(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a session, and everything below it or left in its session, and wait for it.
+
+    It is asked first (a runner's guard then kills what is below it, orphans too), and killed if it does not heed that.
+    """
+    below: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(process.pid).children(recursive=True) if process.returncode is None else []
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_SECONDS)
+    for left in below:
+        with contextlib.suppress(psutil.Error):
+            left.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _how_it_ended(code: int) -> str:
+    number = -code if code < 0 else code - 128
+    try:
+        return f"was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"exited with code {code} before it was done"
+
+
+def _open_log(folder: Path) -> IO[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW  # an earlier runner may have put a link there
+    return os.fdopen(os.open(folder / "runner.log", flags, 0o644), "r+b", buffering=0)
+
+
+def _tail(log: IO[bytes]) -> str:
+    """The last lines of a runner's log, on a line of their own."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - 2_000))
+    text = log.read().decode(errors="replace").strip()
+    return f"\n{text}" if text else ""
