@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+
+from hfexport_bot.reporting.summary import (
+    causes,
+    cell,
+    count_line,
+    duration,
+    error_size,
+    headline,
+    plural,
+    reproduce,
+    row_labels,
+    rows,
+)
+from hfexport_bot.schema import CaseId, CaseReport, Component, OutcomeKind, Report, Revision, VerdictKind
+from hfexport_bot.verdicts.compare import counts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0s"), (9.94, "9.9s"), (9.96, "10s"), (59.4, "59s"), (59.6, "1m 00s"), (112, "1m 52s"), (7500, "2h 05m")],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (3e-7, "3e-7"),
+        (3.14e-7, "3.1e-7"),
+        (0.031, "0.031"),
+        (2.0, "2"),
+        (12345.0, "1.2e4"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_error_size(value: float, text: str) -> None:
+    assert error_size(value) == text
+
+
+def test_plural() -> None:
+    assert [plural(1, "class"), plural(2, "class"), plural(0, "case"), plural(1500, "entry")] == [
+        "1 class",
+        "2 classes",
+        "0 cases",
+        "1,500 entries",
+    ]
+
+
+def case_of(outcome: str, verdict: str = "no-baseline", stage: str = "", error: float | None = None) -> CaseReport:
+    return CaseReport(
+        id=CaseId.parse("bert/BertModel/onnx/dynamic/forward"),
+        verdict=VerdictKind(verdict),
+        outcome=OutcomeKind(outcome),
+        stage=stage,
+        components=(Component(name="prefill", max_abs=0.0), Component(name="decode", max_abs=error)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        (case_of("pass", error=3e-7), "✅ 3e-7"),
+        (case_of("pass", "fixed", error=3e-7), "✅ 3e-7 · fixed"),
+        (case_of("pass", "unchanged"), "✅ 0"),
+        (case_of("error", "regression", "trace"), "❌ trace"),
+        (case_of("error", "known", "trace"), "❌ trace · known"),
+        (case_of("error", stage="<b>@x</b>"), "❌ error"),
+        (case_of("parity", stage="parity", error=0.5), "❌ parity 0.5"),
+        (case_of("timeout", stage="lower"), "❌ timeout lower"),
+        (case_of("crash"), "❌ crash"),
+        (case_of("unavailable", stage="source"), "⚪ unavailable"),
+        (case_of("skipped", "regression"), "⚪ skipped"),
+    ],
+)
+def test_cell(case: CaseReport, text: str) -> None:
+    assert cell(case) == text
+
+
+def test_a_cause_joins_backends_and_classes(run_report: Report) -> None:
+    regressions = [case for case in run_report.cases if case.verdict is VerdictKind.REGRESSION]
+    found = causes(regressions)
+    assert [cause.where for cause in found] == ["torch.export, ONNX, ExecuTorch · trace", "ExecuTorch · parity"]
+    assert [cause.classes for cause in found] == [("Branch",), ("Gelu",)]
+    assert found[0].error_type == "GuardOnDataDependentSymNode"
+    assert str(found[0].location) == "models/modeling_tiny.py:31"
+    assert len(found) == counts(run_report).causes
+
+
+def test_rows_keep_the_order_within_a_rank(run_report: Report) -> None:
+    table = rows(run_report.cases)
+    assert row_labels(table) == ["Branch", "Gelu", "Mended", "Broken", "Grown", "Fresh", "Gone"]
+
+
+def test_headlines_without_cases() -> None:
+    empty = Report(command="run", head=Revision(name="x"))
+    assert headline(empty, safe=True) == "nothing affected · safe to merge: yes"
+    assert headline(empty.model_copy(update={"command": "check"}), safe=True) == "nothing to run"
+
+
+def test_a_clean_run(run_report: Report) -> None:
+    clean = [case for case in run_report.cases if case.verdict is VerdictKind.NEW]
+    report = run_report.model_copy(update={"cases": tuple(clean)})
+    assert headline(report, safe=True) == "0 regressions · safe to merge: yes"
+
+
+def test_count_line(run_report: Report) -> None:
+    assert count_line(counts(run_report)) == "12 cases: 6 pass, 2 parity, 4 error"
+    assert count_line(counts(run_report.model_copy(update={"cases": ()}))) == "0 cases"
+
+
+@pytest.mark.parametrize(
+    ("case", "command", "line"),
+    [
+        (
+            "models/modeling_tiny/Tiny/onnx/dynamic/forward",
+            "run",
+            "hfexport-bot check models/modeling_tiny.py:Tiny --backend onnx",
+        ),
+        (
+            "llama/LlamaModel/onnx/static/forward",
+            "run",
+            "hfexport-bot check llama/LlamaModel --tree . --backend onnx --shapes static",
+        ),
+        (
+            "llama/LlamaModel/dynamo/dynamic/forward",
+            "check",
+            "hfexport-bot check llama/LlamaModel --backend dynamo",
+        ),
+    ],
+)
+def test_reproduce(case: str, command: str, line: str) -> None:
+    assert command in ("run", "check")
+    assert reproduce(CaseId.parse(case), "run" if command == "run" else "check") == line
+
+
+def test_reproduce_quotes_for_a_shell() -> None:
+    case = CaseId.parse("llama/LlamaModel/onnx/dynamic/forward").model_copy(update={"class_name": "$(rm -rf ~)"})
+    assert "'llama/$(rm -rf ~)'" in reproduce(case, "check")
