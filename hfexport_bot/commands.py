@@ -99,11 +99,12 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
         not_run=selection.not_run,
         notes=(*notes, *_notes(expired, result)),
+        failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
     )
-    return Finished(report, _failure(result))
+    return Finished(report, report.failure)
 
 
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:
@@ -134,11 +135,12 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
         head=Revision(name=place.name),
         cases=make_cases(planned, None, result.head, accepted=accepted),
         notes=_notes(expired, result),
+        failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
     )
-    return Finished(report, _failure(result))
+    return Finished(report, report.failure)
 
 
 def _run(
