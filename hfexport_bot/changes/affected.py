@@ -67,7 +67,7 @@ def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout
     reasons: dict[str, list[str]] = {}
     moved = {change.old: change.path for change in modeling.values() if change.old}
     for change in configurations:
-        if _same(change, base, head):
+        if _same(change, *_read(change, base, head)):
             not_run.append(NotRun(kind="file", name=change.path, reason=ONLY_TEXT))
             continue
         users = {
@@ -108,12 +108,15 @@ def _verb(change: FileChange) -> str:
     return "changed" if change.old == change.new else f"moved from {change.old}"
 
 
-def _same(change: FileChange, base: Tree, head: Tree) -> bool:
+def _read(change: FileChange, base: Tree, head: Tree) -> tuple[bytes | None, bytes | None]:
+    old = base.read(change.old) if change.old else None
+    new = head.read(change.new) if change.new else None
+    return old, new
+
+
+def _same(change: FileChange, old: bytes | None, new: bytes | None) -> bool:
     """Whether a file stayed where it is and runs the same code."""
-    if change.old is None or change.old != change.new:
-        return False
-    old, new = base.read(change.old), head.read(change.new)
-    return old is not None and new is not None and same_code(old, new)
+    return change.old == change.new and old is not None and new is not None and same_code(old, new)
 
 
 def _users(configuration: str, tree: Tree, layout: Layout) -> tuple[str, ...]:
@@ -141,11 +144,11 @@ def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons
     if has_odd_name(change.path):
         reason = "its path has characters other than letters, digits and _ . - /, which a case id can't hold"
         return NotRun(kind="file", name=change.path, reason=reason)
-    if not reasons and _same(change, base, head):
+    old, new = _read(change, base, head)
+    same = _same(change, old, new)
+    if same and not reasons:
         return NotRun(kind="file", name=change.path, reason=ONLY_TEXT)
 
-    old = base.read(change.old) if change.old else None
-    new = head.read(change.new) if change.new else None
     base_classes, base_error = _read_classes(old)
     head_classes, head_error = _read_classes(new)
     if error := head_error or base_error:
@@ -158,7 +161,7 @@ def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons
         reason = "has no model class"
     if not base_classes and not head_classes:
         return NotRun(kind="file", name=change.path, reason=reason)
-    if not _same(change, base, head):
+    if not same:
         reasons = [f"{PurePosixPath(change.path).name} {_verb(change)}", *reasons]
     return AffectedModule(
         base=model_file(change.old, layout) if change.old and old is not None else None,

