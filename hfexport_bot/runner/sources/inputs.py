@@ -1,0 +1,241 @@
+"""Inputs for a model from the signature of its forward.
+
+A builder per argument name makes a tensor of the usual layout, or None where the model does not take part in it.
+Arguments without a builder (labels, caches, embeddings in place of ids, switches) are left out; one that forward
+requires makes the case unavailable. Table of what is decided by a class's name rather than by its signature:
+
+- ``*ForMultipleChoice`` (and whatever takes ``mc_token_ids``): ids have a choices axis, [batch, choices, length].
+- ``*ForSequenceClassification`` with a decoder: the model makes the decoder's ids from the encoder's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from hfexport_bot.runner.sources.cases import Inputs, Unavailable
+from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
+from hfexport_bot.runner.sources.probes import padded, padding_probes
+from hfexport_bot.schema import UnavailableCause
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the axes that may vary. No two are alike, so that a mixed-up axis shows."""
+
+    batch: int = 2
+    length: int = 8  # tokens; an encoder's where there are two sequences
+    decoder_length: int = 6
+    choices: int = 3
+    image: int | None = None  # pixels a side; None: the configuration's
+    frames: int | None = None  # of a spectrogram; None: what the configuration's positions hold
+    samples: int = 1600  # of a waveform
+
+
+def build_inputs(model: torch.nn.Module, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
+    """The traced inputs of ``model`` and its probes.
+
+    Runs the model only to find out how a spectrogram lies and how many placeholders an image needs. Raises
+    ``Unavailable`` (unknown inputs) where forward requires what no builder knows, or images would not be fed.
+    """
+    plan = _Plan(model, channels_first=True)
+    inputs = plan.build(Sizes(), seed)
+    if "input_features" in inputs and not _runs(model, inputs):
+        transposed = _Plan(model, channels_first=False)
+        other = transposed.build(Sizes(), seed)
+        if _runs(model, other):
+            plan, inputs = transposed, other
+    return inputs, _probes(plan, inputs, seed)
+
+
+def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
+    traced = Sizes()
+    pad = find_field(plan.config, "pad_token_id")
+    longer = replace(traced, length=traced.length + 3, decoder_length=traced.decoder_length + 1)
+    shorter = replace(traced, length=traced.length - 3, decoder_length=traced.decoder_length - 2)
+    # Named by the length of the only sequence where that is the decoder's.
+    named = "decoder_length" if "decoder_input_ids" in inputs and "input_ids" not in inputs else "length"
+    sized = {
+        "batch_1": replace(traced, batch=1),
+        "batch_3": replace(traced, batch=3),
+        f"length_{getattr(longer, named)}": longer,
+        f"length_{getattr(shorter, named)}": shorter,
+    }
+    if "pixel_values" in inputs:
+        side = inputs["pixel_values"].shape[-1]
+        sized[f"image_{side + side // 2}"] = replace(traced, image=side + side // 2)
+    if "input_features" in inputs:
+        frames = plan.frames(traced)
+        sized[f"audio_{frames + frames // 2}"] = replace(traced, frames=frames + frames // 2)
+    if "input_values" in inputs:
+        sized["audio_2400"] = replace(traced, samples=2400)
+    probes = {}
+    for offset, (name, sizes) in enumerate(sized.items(), start=1):
+        probe = plan.build(sizes, seed + offset)
+        if any(probe[key].shape != inputs[key].shape for key in inputs):
+            probes[name] = probe
+    probes.update(padding_probes(inputs, pad))
+    both = plan.build(replace(longer, batch=3), seed + len(sized) + 1)
+    mixed = padded(both, row=0, side="right", pad_token_id=pad)
+    mixed = mixed and padded(mixed, row=-1, side="left", pad_token_id=pad)
+    if mixed:
+        probes[f"batch_3_length_{getattr(longer, named)}_padded"] = mixed
+    return probes
+
+
+def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
+    try:
+        with torch.no_grad():
+            model(**inputs)
+    except Exception:  # whatever forward raises, it refuses this layout
+        return False
+    return True
+
+
+class _Plan:
+    """Which arguments a model is fed, and how each is made at given sizes."""
+
+    def __init__(self, model: torch.nn.Module, channels_first: bool) -> None:
+        self.model = model
+        self.config: Any = model.config
+        self.channels_first = channels_first
+        self.parameters = inspect.signature(type(model).forward).parameters
+        class_name = type(model).__name__
+        self.has_choices = class_name.endswith("ForMultipleChoice") or "mc_token_ids" in self.parameters
+        self.makes_decoder_ids = class_name.endswith("ForSequenceClassification")
+        special = special_token_ids(self.config)
+        vocabulary = find_field(self.config, "vocab_size") or VOCABULARY
+        self.ordinary = torch.tensor([token for token in range(vocabulary) if token not in special])
+
+    def build(self, sizes: Sizes, seed: int) -> Inputs:
+        generator = torch.Generator().manual_seed(seed)
+        inputs: Inputs = {}
+        for name, parameter in list(self.parameters.items())[1:]:
+            builder = _BUILDERS.get(name)
+            value = builder(self, sizes, generator) if builder else None
+            if value is not None:
+                inputs[name] = value
+            elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+                raise self._unknown(f"forward requires {name!r}, which cannot be guessed")
+        self._check_all_fed(inputs)
+        return inputs
+
+    def frames(self, sizes: Sizes) -> int:
+        if sizes.frames is not None:
+            return sizes.frames
+        positions = find_field(self.config, "max_source_positions")
+        # Models that take channels first halve the frames once and then need every position filled.
+        return 2 * positions if self.channels_first and positions else 32
+
+    def _check_all_fed(self, inputs: Inputs) -> None:
+        """A model that would quietly run without its image or its sound has not been fed."""
+        main = getattr(self.model, "main_input_name", "input_ids")
+        if main in self.parameters and main not in inputs:
+            raise self._unknown(f"the main input {main!r} cannot be guessed")
+        if not inputs:
+            names = ", ".join(list(self.parameters)[1:])
+            raise self._unknown(f"none of forward's arguments can be guessed: {names}")
+        placeholder = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
+        media = {"pixel_values", "input_features", "input_values"} & set(inputs)
+        if media and "input_ids" in inputs and find_field(self.config, *placeholder) is not None:
+            raise self._unknown(f"the placeholders that {', '.join(sorted(media))} needs among input_ids")
+
+    def _unknown(self, message: str) -> Unavailable:
+        return Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{type(self.model).__name__}: {message}")
+
+    def _text_shape(self, sizes: Sizes) -> tuple[int, ...]:
+        choices = (sizes.choices,) if self.has_choices else ()
+        return (sizes.batch, *choices, sizes.length)
+
+    def _tokens(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        return self.ordinary[torch.randint(len(self.ordinary), shape, generator=generator)]
+
+    # Builders. Shapes: [batch, (choices,) length] unless another is given; ids are int64, features float32.
+
+    def input_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        ids = self._tokens(self._text_shape(sizes), generator)
+        end = find_field(self.config, "eos_token_id")
+        end = end[0] if isinstance(end, list) and end else end
+        if isinstance(end, int) and end != find_field(self.config, "pad_token_id"):
+            ids[..., -1] = end  # some models pool at the end of the text
+        return ids
+
+    def attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        if "input_ids" in self.parameters:
+            return torch.ones(self._text_shape(sizes), dtype=torch.int64)
+        if "input_values" in self.parameters:
+            return torch.ones(sizes.batch, sizes.samples, dtype=torch.int64)
+        return None  # over patches or spectrograms: layouts differ, and most models ignore it
+
+    def token_type_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        types = find_field(self.config, "type_vocab_size")
+        if not types or types < 2:
+            return None
+        return torch.randint(types, self._text_shape(sizes), generator=generator)
+
+    def mc_token_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return torch.randint(sizes.length, (sizes.batch, sizes.choices), generator=generator)
+
+    def decoder_input_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        if self.makes_decoder_ids:
+            return None
+        ids = self._tokens((sizes.batch, sizes.decoder_length), generator)
+        start = find_field(self.config, "decoder_start_token_id")
+        if isinstance(start, int):
+            ids[:, 0] = start
+        return ids
+
+    def decoder_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        if self.makes_decoder_ids:
+            return None
+        return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
+
+    def pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        """[batch, channels, height, width]: smooth shapes with some noise, since noise alone hides wrong resampling."""
+        channels = find_field(self.config, "num_channels", "in_channels", "in_chans") or 3
+        side = self._side(sizes)
+        shapes = torch.randn(sizes.batch, channels, 4, 4, generator=generator)
+        smooth = torch.nn.functional.interpolate(shapes, size=(side, side), mode="bilinear")
+        noise = torch.randn(smooth.shape, generator=generator)
+        return smooth + 0.5 * noise
+
+    def bool_masked_pos(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, patches] of bool, for models that have a token to put in a masked patch's place."""
+        patch = find_field(self.config, "patch_size")
+        masked = any(name.rpartition(".")[2] == "mask_token" for name, _ in self.model.named_parameters())
+        if not masked or not isinstance(patch, int):
+            return None
+        patches = (self._side(sizes) // patch) ** 2
+        return torch.rand(sizes.batch, patches, generator=generator) < 0.5
+
+    def input_features(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        """[batch, mel bins, frames], or [batch, frames, mel bins] where the model takes that."""
+        names = ("num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels")
+        shape = (find_field(self.config, *names) or 16, self.frames(sizes))
+        return torch.randn(sizes.batch, *(shape if self.channels_first else shape[::-1]), generator=generator)
+
+    def input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        """[batch, samples] of a waveform."""
+        return torch.randn(sizes.batch, sizes.samples, generator=generator)
+
+    def _side(self, sizes: Sizes) -> int:
+        side = sizes.image or find_field(self.config, "image_size", "img_size") or 32
+        return int(side[0] if isinstance(side, (list, tuple)) else side)
+
+
+_BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | None]] = {
+    "input_ids": _Plan.input_ids,
+    "attention_mask": _Plan.attention_mask,
+    "token_type_ids": _Plan.token_type_ids,
+    "mc_token_ids": _Plan.mc_token_ids,
+    "decoder_input_ids": _Plan.decoder_input_ids,
+    "decoder_attention_mask": _Plan.decoder_attention_mask,
+    "pixel_values": _Plan.pixel_values,
+    "bool_masked_pos": _Plan.bool_masked_pos,
+    "input_features": _Plan.input_features,
+    "input_values": _Plan.input_values,
+}

@@ -1,0 +1,331 @@
+"""Every head of the model types the synthesiser answers for: it builds, eager runs, and every output reacts."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+
+from hfexport_bot.runner.sources import ModelCase, Unavailable, find_model_case
+from hfexport_bot.runner.sources.synthesised import MAX_PARAMETERS
+from hfexport_bot.schema import UnavailableCause
+
+MODEL_TYPES = ("bert", "distilbert", "gpt2", "llama", "qwen3", "t5", "vit", "clip", "whisper", "mamba")
+#: A change of an input has to move outputs by this many tolerances (rtol=1e-4, atol=1e-4).
+POWER = 100
+
+
+def heads() -> Iterator[type]:
+    for model_type in MODEL_TYPES:
+        module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isclass(found) and issubclass(found, PreTrainedModel) and "PreTrained" not in name:
+                yield found
+
+
+HEADS = list(heads())
+
+
+def each_head(test: Callable[..., None]) -> Callable[..., None]:
+    """Run ``test`` for every head; a minute in all, so with the slower tests."""
+    return pytest.mark.export(pytest.mark.parametrize("model_class", HEADS, ids=lambda head: head.__name__)(test))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Models this small only lose time by sharing their work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def tensors(output: Any, prefix: str = "") -> dict[str, torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return {prefix: output}
+    if hasattr(output, "items"):
+        pairs = output.items()
+    else:
+        pairs = enumerate(output) if isinstance(output, (tuple, list)) else ()
+    return {name: leaf for key, value in pairs for name, leaf in tensors(value, f"{prefix}.{key}").items()}
+
+
+@torch.no_grad()
+def run(case: ModelCase, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return tensors(case.model(**inputs))
+
+
+def changed(name: str, value: torch.Tensor) -> torch.Tensor:
+    """Another legal value of the input ``name``."""
+    if name.endswith("attention_mask"):
+        value = value.clone()
+        value[..., :2] = 0  # at the left: a causal model's later positions must feel it
+        return value
+    if value.dtype == torch.bool:
+        return ~value
+    if name == "token_type_ids":
+        return 1 - value
+    if name == "mc_token_ids":
+        return (value + 1) % 8
+    if name.endswith("input_ids"):  # the last token is the end, whose place some heads look for
+        return torch.cat((value[..., :-1].roll(1, dims=-1), value[..., -1:]), dim=-1)
+    return value.flip(0)
+
+
+@each_head
+def test_eager_runs_and_reacts_to_each_input(model_class: type) -> None:
+    case = find_model_case(model_class)
+    reference = run(case, case.inputs)
+    assert reference
+    assert all(torch.isfinite(value).all() for value in reference.values())
+    assert max(value.abs().max() for value in reference.values()) < 30
+    seen = set()
+    for name, value in case.inputs.items():
+        outputs = run(case, {**case.inputs, name: changed(name, value)})
+        moved = {
+            key: ((outputs[key] - expected).abs() / (1e-4 + 1e-4 * expected.abs())).max().item()
+            for key, expected in reference.items()
+        }
+        assert max(moved.values()) >= POWER, f"{name} moves no output: {moved}"
+        seen |= {key for key, power in moved.items() if power >= POWER}
+    assert seen == set(reference), "an output reacts to nothing"
+
+
+@each_head
+def test_float32_errors_stay_well_below_the_tolerance(model_class: type) -> None:
+    case = find_model_case(model_class)
+    single = run(case, case.inputs)
+    case.model.double()
+    double = run(case, {k: v.double() if v.is_floating_point() else v for k, v in case.inputs.items()})
+    error = max((double[key] - value).abs().max().item() for key, value in single.items())
+    assert error < 2e-5
+
+
+@each_head
+def test_case_keeps_its_promises(model_class: type) -> None:
+    case = find_model_case(model_class)
+    assert case.source == "synthesised"
+    assert not case.model.training
+    assert {parameter.dtype for parameter in case.model.parameters()} == {torch.float32}
+    assert not getattr(case.model.config, "use_cache", False)
+    assert sum(parameter.numel() for parameter in case.model.parameters()) <= MAX_PARAMETERS
+    assert case.model.main_input_name in case.inputs
+    for name, value in case.inputs.items():
+        assert min(value.shape) >= 2, f"{name} has an axis of 1"
+        assert not name.endswith("attention_mask") or bool(value.all())
+
+
+@each_head
+def test_probes_run_or_are_refused_cleanly(model_class: type) -> None:
+    case = find_model_case(model_class)
+    refused = set()
+    for name, probe in case.probes.items():
+        assert set(probe) == set(case.inputs)
+        try:
+            outputs = run(case, probe)
+        except ValueError:
+            refused.add(name)
+        else:
+            assert all(torch.isfinite(value).all() for value in outputs.values()), name
+    assert {"batch_1", "batch_3"} <= set(case.probes)
+    # Only sizes of media may be refused: these models' positions are as many as their configuration says.
+    assert refused <= {"image_48", "audio_48"}
+    if "attention_mask" in case.inputs or "decoder_attention_mask" in case.inputs:
+        padded = {"pad_right", "pad_left"} | {name for name in case.probes if name.endswith("_padded")}
+        assert len(padded & set(case.probes)) == 3
+
+
+def test_every_model_type_is_covered() -> None:
+    assert len(HEADS) >= 45
+    names = {head.__name__ for head in HEADS}
+    assert {"T5EncoderModel", "CLIPModel", "ViTForMaskedImageModeling", "WhisperForAudioClassification"} <= names
+
+
+def test_the_same_seed_gives_the_same_case_and_leaves_the_global_generator_alone() -> None:
+    model_class = next(head for head in HEADS if head.__name__ == "CLIPModel")
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = find_model_case(model_class, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(6)
+    second, other = find_model_case(model_class, seed=3), find_model_case(model_class, seed=4)
+    state = second.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in first.model.state_dict().items())
+    assert all(torch.equal(value, second.inputs[name]) for name, value in first.inputs.items())
+    assert first.probes.keys() == second.probes.keys()
+    for name, probe in first.probes.items():
+        assert all(torch.equal(value, second.probes[name][key]) for key, value in probe.items())
+    assert not torch.equal(first.inputs["pixel_values"], other.inputs["pixel_values"])
+    assert not all(torch.equal(state[name], value) for name, value in other.model.state_dict().items())
+
+
+def test_encoder_and_decoder_lengths_move_by_different_amounts() -> None:
+    model_class = next(head for head in HEADS if head.__name__ == "T5ForConditionalGeneration")
+    case = find_model_case(model_class)
+    for probe in (case.probes["length_11"], case.probes["length_5"]):
+        moved = [probe[k].shape[1] - case.inputs[k].shape[1] for k in ("input_ids", "decoder_input_ids")]
+        assert moved[0] * moved[1] > 0
+        assert moved[0] != moved[1]
+        assert probe["decoder_attention_mask"].shape == probe["decoder_input_ids"].shape
+
+
+# -- A repository's own classes --------------------------------------------------------------------------------
+
+
+class WrittenOutConfig(PretrainedConfig):
+    model_type = "written_out"
+
+    def __init__(
+        self,
+        vocab_size: int = 32000,
+        hidden_size: int = 768,
+        num_attention_heads: int = 12,
+        eos_token_id: int = 31999,
+        **kwargs: Any,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_attention_heads = num_attention_heads
+        self.eos_token_id = eos_token_id
+        super().__init__(**kwargs)
+
+
+class RequiredConfig(PretrainedConfig):
+    model_type = "required"
+
+    def __init__(self, hidden_size: int, vocab_size: int = 32000, **kwargs: Any) -> None:
+        self.hidden_size = hidden_size
+        self.vocab_size = vocab_size
+        super().__init__(**kwargs)
+
+
+class DeclaredConfig(PretrainedConfig):
+    model_type = "declared"
+    dim: int = 768
+    hidden_dim: int = 3072
+    vocab_size: int = 30000
+
+
+class StubbornConfig(PretrainedConfig):
+    model_type = "stubborn"
+
+    def __init__(self, hidden_size: int = 768, **kwargs: Any) -> None:
+        if hidden_size != 768:
+            raise ValueError(f"hidden_size must be 768, not {hidden_size}\nand a second line")
+        super().__init__(**kwargs)
+
+
+class WideConfig(PretrainedConfig):
+    model_type = "wide"
+    lattice: int = 4000
+
+
+class Own(PreTrainedModel):
+    """Embeds, sums up to each position, projects."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        width = getattr(config, "hidden_size", None) or config.dim
+        self.embed = torch.nn.Embedding(config.vocab_size, width)
+        self.project = torch.nn.Linear(width, width)
+        self.post_init()
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, Any]:
+        hidden = self.embed(input_ids)
+        if attention_mask is not None:
+            hidden = hidden * attention_mask[..., None]
+        return {"hidden": self.project(hidden.cumsum(1))}
+
+
+@pytest.mark.parametrize("own_config", [WrittenOutConfig, RequiredConfig, DeclaredConfig])
+def test_own_config_classes_of_every_style_become_tiny(own_config: type) -> None:
+    case = find_model_case(type("OwnModel", (Own,), {"config_class": own_config}))
+    assert run(case, case.inputs)[".hidden"].shape == (2, 8, 64)
+    assert case.model.config.vocab_size == 256
+    if own_config is WrittenOutConfig:
+        assert case.model.config.eos_token_id == 255
+        assert case.inputs["input_ids"][:, -1].tolist() == [255, 255]
+    if own_config is DeclaredConfig:
+        assert case.model.config.hidden_dim == 128
+
+
+def cause(model_class: type) -> tuple[UnavailableCause, str]:
+    with pytest.raises(Unavailable) as caught:
+        find_model_case(model_class)
+    return caught.value.cause, caught.value.message
+
+
+def own(**members: Any) -> type:
+    return type("OwnModel", (Own,), {"config_class": WrittenOutConfig, **members})
+
+
+def test_a_config_that_refuses_is_invalid_and_says_its_first_line() -> None:
+    found, message = cause(own(config_class=StubbornConfig))
+    assert found == UnavailableCause.INVALID_CONFIG
+    assert message.endswith("ValueError: hidden_size must be 768, not 64")
+
+
+def test_a_model_without_config_class_is_invalid() -> None:
+    assert cause(own(config_class=None))[0] == UnavailableCause.INVALID_CONFIG
+
+
+def test_a_class_without_forward_is_told() -> None:
+    assert cause(type("Base", (PreTrainedModel,), {"config_class": WrittenOutConfig}))[0] == (
+        UnavailableCause.NO_FORWARD
+    )
+
+
+def test_an_unknown_required_argument_is_named() -> None:
+    def forward(self: Any, lattice: torch.Tensor) -> torch.Tensor:
+        return lattice
+
+    found, message = cause(own(forward=forward))
+    assert found == UnavailableCause.UNKNOWN_INPUTS
+    assert "'lattice'" in message
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ImportError("timm is required"), UnavailableCause.MISSING_LIBRARY),
+        (OSError("We couldn't connect to 'https://huggingface.co' to load it"), UnavailableCause.HUB_ACCESS),
+        (OSError("disk full"), UnavailableCause.INVALID_CONFIG),
+        (AttributeError("no such field"), UnavailableCause.INVALID_CONFIG),
+    ],
+)
+def test_errors_of_a_constructor_have_their_causes(error: Exception, expected: UnavailableCause) -> None:
+    def init(self: Any, config: Any) -> None:
+        raise error
+
+    found, message = cause(own(__init__=init))
+    assert found == expected
+    assert str(error) in message
+
+
+def test_a_model_that_stays_big_is_refused_before_it_takes_memory() -> None:
+    def init(self: Any, config: Any) -> None:
+        PreTrainedModel.__init__(self, config)
+        self.table = torch.nn.Linear(config.lattice, config.lattice * 1000)
+
+    found, message = cause(own(__init__=init, config_class=WideConfig))
+    assert found == UnavailableCause.TOO_BIG
+    assert "million" in message
+
+
+def test_an_image_without_its_placeholders_is_no_case() -> None:
+    def forward(self: Any, input_ids: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
+        return input_ids
+
+    def init(self: Any, config: Any) -> None:
+        Own.__init__(self, config)
+        config.image_token_id = 7
+
+    found, message = cause(own(forward=forward, __init__=init))
+    assert found == UnavailableCause.UNKNOWN_INPUTS
+    assert "placeholders" in message
