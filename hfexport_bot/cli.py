@@ -289,12 +289,15 @@ def _tell(error: Exception, debug: bool) -> None:
 
 
 def entry_point() -> None:
-    """The console script. A polite kill ends like Ctrl-C: no process and no tree is left behind."""
+    """The console script. A polite kill ends like Ctrl-C, and neither can disturb the clean-up of the first."""
 
     def interrupt(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     code = main()
     try:
         sys.stdout.flush()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -340,6 +343,45 @@ def test_schema_is_the_reports(capsys: Any) -> None:
 def test_version(capsys: Any) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hfexport-bot, version ")
+
+
+SLOW_TO_STOP = """
+import sys, threading, time
+import hfexport_bot.execution.client as client
+def run_cases(setup, requests, *, on_event=None, cancelled=None):
+    print("running", flush=True)
+    assert cancelled.wait(30)
+    time.sleep(0.5)
+    return client.RunResult({})
+client.run_cases = run_cases
+from hfexport_bot.cli import entry_point
+entry_point()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_in_130_once_all_is_cleaned_up(
+    changed: Any, out: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    options = ["run", "--repo", str(changed.path), "--base", "main", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW_TO_STOP, *options],
+        env=os.environ | {"TMPDIR": str(place)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        assert len(list(place.glob("hfexport-tree-*"))) == 2
+        process.send_signal(number)
+        time.sleep(0.1)
+        process.send_signal(number)  # an impatient second one
+        assert process.wait(30) == 130
+    assert list(place.iterdir()) == []
 
 
 GUARD = """

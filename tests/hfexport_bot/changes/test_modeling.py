@@ -60,9 +60,7 @@ def test_forward_may_be_inherited_within_the_file_or_from_generic_heads() -> Non
         ("from x import Helper as BertModel", "BertModel", ()),
     ],
 )
-def test_imported_bases_count_by_their_original_name(
-    header: str, base: str, expected: tuple[str, ...]
-) -> None:
+def test_imported_bases_count_by_their_original_name(header: str, base: str, expected: tuple[str, ...]) -> None:
     assert classes(f"{header}\nclass Mine({base}):\n    pass\n") == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -126,14 +127,13 @@ def test_an_error_on_one_side_stops_the_other_and_is_raised() -> None:
 
 
 def test_an_interrupt_cancels_both_sides_and_waits_for_them() -> None:
-    import _thread
-
     started = threading.Barrier(2, timeout=10)
     ended: list[str] = []
 
     def act(side: str, cancelled: threading.Event) -> None:
         if started.wait() == 0:
-            _thread.interrupt_main()
+            # To the thread that waits for both, as the kernel does with Ctrl-C.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert cancelled.wait(10)
         ended.append(side)
 

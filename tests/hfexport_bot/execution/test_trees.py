@@ -80,7 +80,9 @@ def test_filters_hooks_and_attributes_of_the_repository_take_no_part(repository:
     hook.write_text(f"#!/bin/sh\ntouch {place}/hooked\n")
     hook.chmod(0o755)
     attributes = "*.py filter=evil\n*.txt text eol=crlf\n*.md ident\n*.utf working-tree-encoding=UTF-16\n"
-    sha = repository.commit({".gitattributes": attributes, "a.txt": "x\n", "b.md": "$Id$\n", "c.utf": "é".encode("utf-16")})
+    sha = repository.commit(
+        {".gitattributes": attributes, "a.txt": "x\n", "b.md": "$Id$\n", "c.utf": "é".encode("utf-16")}
+    )
     repository.git("config", "filter.evil.required", "false")
     sha = repository.commit({"a.py": "x\n"})
     (place / "smudged").unlink(missing_ok=True)
