@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -155,9 +156,15 @@ def register_ir_fix(*, upstream: str | None = None, model_change: str | None = N
     return _register("ir_fix", "onnx", "ir_fixes", (), upstream, model_change)
 
 
-def resolve(path: str) -> tuple[Any, str] | None:
-    """The owner and the attribute's name for a dotted path; ``None`` where it does not resolve."""
+def resolve(path: str, *, import_models: bool = True) -> tuple[Any, str] | None:
+    """The owner and the attribute's name for a dotted path; ``None`` where it does not resolve.
+
+    Without ``import_models`` a path into a model that is not imported does not resolve: its code cannot be running, and
+    importing it takes seconds.
+    """
     parts = path.split(".")
+    if path.startswith("transformers.models.") and not import_models and ".".join(parts[:4]) not in sys.modules:
+        return None
     for split in range(len(parts) - 1, 0, -1):
         try:
             owner: Any = importlib.import_module(".".join(parts[:split]))
@@ -187,7 +194,7 @@ def apply_patches(backend: str, stage: str, hits: Hits, disabled: Iterable[str] 
             if workaround.kind != "patch" or workaround.id in disabled:
                 continue
             for path in workaround.targets:
-                if (place := resolve(path)) is not None:
+                if (place := resolve(path, import_models=False)) is not None:
                     stack.enter_context(_replaced(*place, workaround, hits))
         yield
 

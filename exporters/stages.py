@@ -76,8 +76,8 @@ def _reason(error: BaseException) -> BaseException:
 def locate(error: BaseException) -> tuple[str, int, str] | None:
     """The innermost frame of a ``modeling_*.py`` file that an error knows of, as (file, line, function).
 
-    Looks at the tracebacks along the chain of causes first, then at the frames which torch prints into its
-    messages for steps that no longer run the model's code.
+    Looks at the tracebacks along the chain of causes first, then at the frames in messages and notes, where torch
+    and our exporters tell them for steps that no longer run the model's code.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
@@ -89,7 +89,8 @@ def locate(error: BaseException) -> tuple[str, int, str] | None:
         if found := _innermost_modeling(frames):
             return found
     for link in chain:
-        frames = [(file, int(line), name) for file, line, name in _FRAME.findall(str(link))]
+        text = "\n".join((str(link), *getattr(link, "__notes__", ())))
+        frames = [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
         if found := _innermost_modeling(frames):
             return found
     return None

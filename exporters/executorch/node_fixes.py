@@ -38,3 +38,39 @@ def _fix_gelu_tanh(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
     node.replace_all_uses_with(result)
     module.graph.erase_node(node)
     return True
+
+
+_LAYOUT_OPS = frozenset(
+    {
+        _aten.transpose.int,
+        _aten.permute.default,
+        _aten.view.default,
+        _aten.reshape.default,
+        _aten.unsqueeze.default,
+        _aten.squeeze.dim,
+        _aten.contiguous.default,
+        _aten.clone.default,
+    }
+)
+
+
+@register_fx_node_fix("executorch", upstream="https://github.com/pytorch/pytorch/issues/136543")
+def _fix_view_after_attention(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Attention's decomposition gives another layout than the kernel, so a traced view of its output fails.
+
+    A contiguous copy before the view gives it the layout it was traced with.
+    """
+    if node.target is not _aten.view.default:
+        return False
+    source = node.args[0]
+    while isinstance(source, torch.fx.Node) and source.target in _LAYOUT_OPS:
+        source = source.args[0]
+    if not isinstance(source, torch.fx.Node) or source.target is not _aten.scaled_dot_product_attention.default:
+        return False
+    with module.graph.inserting_before(node):
+        copy = module.graph.call_function(
+            _aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
+        )
+        copy.meta.update(node.args[0].meta)
+    node.args = (copy, *node.args[1:])
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from exporters.configs import DynamoConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter, Trace
 from exporters.onnx import ir_fixes as _ir_fixes  # noqa: F401  registers the IR fixes
 from exporters.onnx.program import OnnxProgram
+from exporters.onnx.torchlib import shared_registry
 from exporters.registry import (
     Hits,
     apply_fx_node_fixes,
@@ -66,14 +68,21 @@ class OnnxExporter(DynamoExporter):
 
 
 def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits) -> torch.onnx.ONNXProgram:
+    graphs = [trace.program.graph]
     with runner.stage("decompose") as move_on:
 
         def fix_decomposed(program: ExportedProgram) -> None:
             move_on("node_fixes")
             apply_fx_node_fixes("onnx", program.graph_module, hits, config.disabled)
+            graphs.append(program.graph)
             move_on("translate")
 
-        with _after_decomposition(fix_decomposed), warnings.catch_warnings():
+        with (
+            shared_registry(),
+            _after_decomposition(fix_decomposed),
+            _telling_where(graphs),
+            warnings.catch_warnings(),
+        ):
             # torch.onnx warns of torchvision's absence and of its own deprecated internals; neither is the caller's.
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
@@ -88,6 +97,20 @@ def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     return program
+
+
+@contextmanager
+def _telling_where(graphs: list[torch.fx.Graph]) -> Iterator[None]:
+    """Add to an error that names a graph node the lines of the model that the node comes from."""
+    try:
+        yield
+    except Exception as error:
+        named = set(re.findall(r"%(\w+)", str(error)))
+        for node in (node for graph in reversed(graphs) for node in graph.nodes):
+            if node.name in named and node.stack_trace:
+                error.add_note(node.stack_trace)
+                break
+        raise
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
     faulthandler.enable()
     processes.adopt_orphans()
     try:
-        versions = _warm_up(setup)
+        versions = _warm_up(setup, {request.id.backend for request in requests})
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(str(error) or type(error).__name__)))
@@ -114,7 +114,7 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
     return 0
 
 
-def _warm_up(setup: RunnerSetup) -> dict[str, str]:
+def _warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
     import torch
 
     from hfexport_bot.runner.tree import prepare_tree
@@ -126,6 +126,12 @@ def _warm_up(setup: RunnerSetup) -> dict[str, str]:
             importlib.import_module(name)
         except Exception as error:
             print(f"not warm: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+    try:
+        from exporters.warmup import warm_up
+
+        warm_up(sorted(backends))
+    except Exception:  # slower, not wrong: each case pays for itself, and says what is broken
+        traceback.print_exc()
     if len(os.listdir("/proc/self/task") if sys.platform == "linux" else ()) > 1:
         print("an import has started threads, which forked cases will be without", file=sys.stderr)
     gc.collect()
