@@ -12,6 +12,8 @@ from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
 
 SideName = Literal["base", "head"]
+_POLL_SECONDS = 0.2
+
 OnEvent = Callable[[SideName, RunnerEvent], None]
 
 
@@ -87,33 +89,35 @@ def run_session(
 
     cancelled = threading.Event()
     one_at_a_time = threading.Lock()
+    working: dict[SideName, threading.Event] = {}  # set once a side has ended
     results: dict[SideName, SideResult] = {}
     errors: list[BaseException] = []
 
-    def run(side: SideName, setup: RunnerSetup, requests: list[CaseRequest]) -> None:
+    def run(side: SideName, setup: RunnerSetup, requests: list[CaseRequest], ended: threading.Event) -> None:
         def report(event: RunnerEvent) -> None:
             if on_event is not None:
                 with one_at_a_time:
                     on_event(side, event)
 
+        working[side] = ended
         try:
-            setup = setup.model_copy(update={"jobs": share})
-            results[side] = run_cases(setup, requests, on_event=report, cancelled=cancelled)
+            if not cancelled.is_set():
+                setup = setup.model_copy(update={"jobs": share})
+                results[side] = run_cases(setup, requests, on_event=report, cancelled=cancelled)
         except BaseException as error:
             errors.append(error)
             cancelled.set()  # the other side's work would be for nothing
+        finally:
+            ended.set()
 
-    threads = [threading.Thread(target=run, args=(side, *work), name=f"{side} runner") for side, work in sides.items()]
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        ends = [threading.Event() for _ in sides]
+        for (side, work), ended in zip(sides.items(), ends, strict=True):
+            threading.Thread(target=run, args=(side, *work, ended), name=f"{side} runner").start()
+        _wait(ends)
     except KeyboardInterrupt:
         cancelled.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        _wait(list(working.values()))
         raise
     if errors:
         raise errors[0]
@@ -124,3 +128,11 @@ def run_session(
         fatal={side: result.fatal for side, result in results.items() if result.fatal},
         ran=tuple(results),
     )
+
+
+def _wait(ends: Sequence[threading.Event]) -> None:
+    """Wait for all. Not by joining threads: an interrupted join takes its thread for ended, and a wait without an
+    end may sleep through a signal that came right before it."""
+    for ended in ends:
+        while not ended.wait(_POLL_SECONDS):
+            pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sysconfig
 import time
 import traceback
@@ -31,9 +30,6 @@ from hfexport_bot.schema import (
 )
 
 OnStage = Callable[[str, str], None]
-
-_OUT_OF_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc|not enough memory")
-
 
 class _Ended(Exception):
     """A case is over before it was exported."""
@@ -172,12 +168,10 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup) -> Outcome:
     reason = error
     if isinstance(error, StageError):
         stage, reason = error.stage, error.reason
-    text = f"{type(reason).__name__}: {reason}"
-    out_of_memory = isinstance(reason, MemoryError) or bool(_OUT_OF_MEMORY.search(text))
     return Outcome(
-        kind=OutcomeKind.OOM if out_of_memory else OutcomeKind.ERROR,
+        kind=OutcomeKind.OOM if isinstance(reason, MemoryError) else OutcomeKind.ERROR,
         stage=stage,
-        message=_clean(text, setup),
+        message=_clean(str(reason) or type(reason).__name__, setup),
         error_type=type(reason).__name__,
         location=_location(error, setup),
     )

@@ -18,7 +18,7 @@ from hfexport_bot.schema import UnavailableCause
 
 VOCABULARY = 256
 
-# Field names by kind, first match wins. `hidden_dim` is a width in some classes and a feed-forward width in others:
+# Field names by kind, first match wins. Which kind a name is of can hang on the others (`_kind_value`): `hidden_dim` is a width in some classes and a feed-forward width in others:
 # see `_kind_value`.
 _KINDS: tuple[tuple[str, int], ...] = (
     # 0: keeps its default, though a later pattern would match.
@@ -37,6 +37,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
         128,
     ),
     (r"(num|n)_(\w+_)?experts|num_local_experts", 4),
+    (r"n_group|topk_group", 2),
     (r"num_experts_per_tok(en)?|(moe_)?top_?k|(moe_)?topk", 2),
     (r"state_size|d_state|ssm_state_size|(\w+_)?state_dim", 8),
     (r"time_step_rank|dt_rank", 4),
@@ -202,6 +203,8 @@ def _tiny_value(name: str, default: Any, declared: dict[str, Any]) -> Any:
 def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None:
     if name == "hidden_dim":
         return 128 if any(width in declared for width in _WIDTHS) else 64
+    if name == "num_key_value_heads" and "kv_lora_rank" in declared:
+        return 4  # keys made from a latent vector: every head has its own
     for pattern, value in _KINDS:
         if re.fullmatch(pattern, name):
             return value if value and default > 0 else None  # -1 and 0 say "none" in some classes
