@@ -115,8 +115,10 @@ def test_events_carry_their_side_one_at_a_time() -> None:
 
 def test_an_error_on_one_side_stops_the_other_and_is_raised() -> None:
     stopped: list[bool] = []
+    started = threading.Barrier(2, timeout=10)
 
     def act(side: str, cancelled: threading.Event) -> None:
+        started.wait()
         if side == "base":
             raise OSError("no more processes")
         stopped.append(cancelled.wait(10))
