@@ -18,8 +18,8 @@ from hfexport_bot.schema import UnavailableCause
 
 VOCABULARY = 256
 
-# Field names by kind, first match wins. Which kind a name is of can hang on the others (`_kind_value`): `hidden_dim` is a width in some classes and a feed-forward width in others:
-# see `_kind_value`.
+# Field names by kind, first match wins. `_kind_value` holds what hangs on other fields too: `hidden_dim` is a width in
+# some classes and a feed-forward width in others.
 _KINDS: tuple[tuple[str, int], ...] = (
     # 0: keeps its default, though a later pattern would match.
     (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size", 0),
