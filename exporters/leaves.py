@@ -34,5 +34,6 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 def spec_names(spec: pytree.TreeSpec) -> list[str]:
     """The paths of a tree specification's leaves, in order."""
-    flat, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))
+    stand_ins = [torch.empty(0) for _ in range(spec.num_leaves)]  # a cache takes only tensors for leaves
+    flat, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(stand_ins, spec))
     return [path_name(path) for path, _ in flat]

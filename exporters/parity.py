@@ -111,7 +111,9 @@ def _compare_elements(
     same = (wanted == got) | (wanted.isnan() & got.isnan())
     error = torch.where(same, 0.0, (got - wanted).abs().nan_to_num(nan=torch.inf))
     tolerance = TOLERANCES.get(expected.dtype)
-    allowed = torch.zeros_like(wanted) if tolerance is None else tolerance.atol + tolerance.rtol * wanted.abs()
+    allowed = torch.zeros_like(wanted)
+    if tolerance is not None:  # a value that is not finite allows no error at all
+        allowed = torch.where(wanted.isfinite(), tolerance.atol + tolerance.rtol * wanted.abs(), 0.0)
     wrong = error > allowed
     relative = torch.where(wanted == 0, 0.0, error / wanted.abs())
     share = float(wrong.double().mean())

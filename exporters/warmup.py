@@ -23,7 +23,7 @@ class _Smallest(torch.nn.Module):
 def warm_up(backends: Iterable[str]) -> None:
     """Export a two-by-two layer to each backend: imports, decomposition tables, XNNPACK's pattern graphs.
 
-    A forked process has none of its parent's threads, so no runtime is touched and tqdm's monitor is kept from starting.
+    A forked process has none of its parent's threads, so no runtime is touched and tqdm's monitor does not start.
     """
     tqdm.monitor_interval = 0
     model, inputs = _Smallest().eval(), {"x": torch.zeros(2, 2)}

@@ -78,8 +78,8 @@ def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, 
 
 
 def _bound(program: ExportedProgram, name: str, axis: int, size: Any) -> AxisBound:
-    if isinstance(size, int):
-        return AxisBound(name, axis, size, size)
+    if isinstance(size, int) or size.node.expr.is_Integer:
+        return AxisBound(name, axis, int(size), int(size))
     expression = size.node.expr
     interval = bound_sympy(expression, program.range_constraints)
     upper = int(interval.upper) if interval.upper.is_Integer else None

@@ -40,6 +40,32 @@ def _fix_gelu_tanh(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
     return True
 
 
+@register_fx_node_fix("executorch", upstream="https://github.com/pytorch/executorch/issues/11449")
+def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """XNNPACK takes an unsqueeze into its delegate and then refuses one with more than one dynamic axis.
+
+    As a view of the same sizes it is left to the portable kernels.
+    """
+    value = node.meta.get("val")
+    if node.target is not _aten.unsqueeze.default or not isinstance(value, torch.Tensor):
+        return False
+    if not value.is_floating_point() or sum(isinstance(size, torch.SymInt) for size in value.shape) < 2:
+        return False
+    source = node.args[0]
+    sizes: list[Any] = []
+    with module.graph.inserting_before(node):
+        for axis, size in enumerate(source.meta["val"].shape):
+            if isinstance(size, torch.SymInt):
+                symbolic = module.graph.call_function(_aten.sym_size.int, (source, axis))
+                symbolic.meta["val"] = size
+                sizes.append(symbolic)
+            else:
+                sizes.append(size)
+    sizes.insert(node.args[1] % value.dim(), 1)
+    node.target, node.args = _aten.view.default, (source, sizes)
+    return True
+
+
 _LAYOUT_OPS = frozenset(
     {
         _aten.transpose.int,

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import torch
+from torch.export import Dim
+
+from exporters.configs import DynamoConfig
+from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
+
+
+def test_every_axis_is_left_to_torch() -> None:
+    shapes = dynamic_shapes({"x": torch.ones(2, 3), "y": [torch.ones(4)], "z": {"a": torch.ones(5)}}, DynamoConfig())
+    assert shapes == {"x": {0: Dim.AUTO, 1: Dim.AUTO}, "y": [{0: Dim.AUTO}], "z": {"a": {0: Dim.AUTO}}}
+
+
+def test_static_shapes_need_no_specification() -> None:
+    assert dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(dynamic=False)) is None
+
+
+def test_a_given_specification_is_taken() -> None:
+    given = {"x": {0: Dim("batch", max=8)}}
+    assert dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(dynamic_shapes=given)) == given
+
+
+class Add(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], 3, 2).sum(-1) + y
+
+
+def _bounds(config: DynamoConfig) -> dict[tuple[str, int], AxisBound]:
+    inputs = {"x": torch.ones(40, 6), "y": torch.ones(40, 3)}
+    program = torch.export.export(Add(), (), inputs, dynamic_shapes=dynamic_shapes(inputs, config))
+    return {(bound.input, bound.axis): bound for bound in axis_bounds(program, ["x", "y"])}
+
+
+def test_bounds_are_the_setting_or_twice_the_traced_size() -> None:
+    assert _bounds(DynamoConfig(max_size=64))["x", 0].upper == 80
+    assert _bounds(DynamoConfig(max_size=100))["x", 0].upper == 100
+    assert _bounds(DynamoConfig())["x", 0].upper is None
+    assert _bounds(DynamoConfig(max_sizes={"x": {0: 50}, "y": {0: 50}}))["x", 0].upper == 50
+
+
+def test_axes_that_the_model_fixes_are_static_and_shared_ones_share_a_symbol() -> None:
+    bounds = _bounds(DynamoConfig())
+    assert bounds["x", 1] == AxisBound("x", 1, 6, 6)
+    assert bounds["x", 0].dynamic
+    assert bounds["x", 0].symbol == bounds["y", 0].symbol != ""

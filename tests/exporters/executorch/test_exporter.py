@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from exporters import ExecutorchConfig, ExecutorchExporter, StageError
+from exporters.executorch.exporter import INPUT_PATHS_METHOD, OUTPUT_PATHS_METHOD, paths_from_bytes
+from exporters.stages import STAGES
+from tests.exporters.models import Mean, bert_inputs, mean_inputs, tiny_bert
+
+pytestmark = pytest.mark.export
+
+
+def test_a_dynamic_program_runs_in_the_runtime_and_from_its_file(tmp_path: Path) -> None:
+    told: list[str] = []
+    model, inputs = Mean().eval(), mean_inputs(3, 9)
+    artifact = ExecutorchExporter().export_artifact(model, mean_inputs(), on_stage=told.append)
+    expected = model(**inputs)
+    outputs = artifact(**dict(reversed(inputs.items())))
+    torch.testing.assert_close(outputs["logits"], expected["logits"], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(outputs["nested.pooled"], expected["nested"]["pooled"], rtol=1e-4, atol=1e-4)
+
+    first = list(dict.fromkeys(told))
+    assert [stage for stage in first if stage in STAGES["executorch"]] == list(STAGES["executorch"])
+    assert {axis.upper for axis in artifact.axes} == {64}
+
+    file = artifact.save(tmp_path)
+    torch.save((inputs, outputs), tmp_path / "expected.pt")
+    code = (
+        "import sys, torch; from exporters import Artifact; folder = sys.argv[1]\n"
+        "inputs, expected = torch.load(f'{folder}/expected.pt')\n"
+        "torch.testing.assert_close(Artifact.load(folder)(**inputs), expected)\n"
+        "assert 'transformers' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+    from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(str(file))
+    stored = {
+        name: paths_from_bytes(program.load_method(name).execute([])[0])
+        for name in (INPUT_PATHS_METHOD, OUTPUT_PATHS_METHOD)
+    }
+    assert stored == {"input_paths": artifact.input_paths, "output_paths": artifact.output_paths}
+
+
+def test_outputs_of_one_call_survive_the_next() -> None:
+    artifact = ExecutorchExporter().export_artifact(Mean().eval(), mean_inputs(), {"backend": "portable"})
+    first = artifact(**mean_inputs())["logits"]
+    kept = first.clone()
+    artifact(**{**mean_inputs(), "input_ids": torch.zeros(2, 5, dtype=torch.long)})
+    assert torch.equal(first, kept)
+
+
+def test_bert_is_right_with_padding_and_at_other_shapes() -> None:
+    model = tiny_bert()
+    artifact = ExecutorchExporter().export_artifact(model, bert_inputs())
+    for inputs in (bert_inputs(3, 11, padded=True), bert_inputs(1, 5)):
+        torch.testing.assert_close(artifact(**inputs)["logits"], model(**inputs).logits, rtol=1e-4, atol=1e-4)
+    assert len(artifact.program.executorch_program.execution_plan[0].delegates) > 1
+
+
+class TanhGelu(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def test_xnnpack_computes_the_approximate_gelu_only_with_the_workaround() -> None:
+    model, inputs, fix = TanhGelu().eval(), {"x": torch.linspace(-4, 4, 64).reshape(2, 32)}, "fix_gelu_tanh"
+    exporter, expected = ExecutorchExporter(), torch.nn.functional.gelu(inputs["x"], approximate="tanh")
+    mended = exporter.export_artifact(model, inputs)
+    torch.testing.assert_close(mended(**inputs)["output"], expected, rtol=1e-5, atol=1e-5)
+    assert mended.workarounds == {f"executorch/node_fixes/{fix}": 1}
+    plain = exporter.export_artifact(model, inputs, ExecutorchConfig(disabled={f"executorch/node_fixes/{fix}"}))
+    error = (plain(**inputs)["output"] - expected).abs().max()
+    assert error > 1e-4, "no longer needed: XNNPACK computes the approximation"
+    assert plain.workarounds == {}
+
+
+class ViewAfterAttention(torch.nn.Module):
+    """GPT-2's pattern: heads merged by a reshape, then flattened by a view."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        heads = x.view(batch, length, 2, 4).transpose(1, 2)
+        attended = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        merged = attended.transpose(1, 2).reshape(batch, length, -1)
+        return merged.view(-1, 8).view(batch, length, 8)
+
+
+def test_a_view_of_attentions_output_lowers_only_with_the_workaround() -> None:
+    model, inputs, fix = ViewAfterAttention().eval(), {"x": torch.randn(2, 6, 8)}, "fix_view_after_attention"
+    artifact = ExecutorchExporter().export_artifact(model, inputs)
+    other = {"x": torch.randn(3, 5, 8)}
+    torch.testing.assert_close(artifact(**other)["output"], model(**other), rtol=1e-4, atol=1e-4)
+    assert artifact.workarounds[f"executorch/node_fixes/{fix}"] >= 1
+    with pytest.raises(StageError, match="Cannot view a tensor") as caught:
+        ExecutorchExporter().export(model, inputs, {"disabled": {f"executorch/node_fixes/{fix}"}})
+    assert caught.value.stage == "lower"
+
+
+class MaskedMean(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x * mask.to(x.dtype).unsqueeze(-1)).sum(1)
+
+
+def test_an_unsqueeze_of_two_dynamic_axes_lowers_only_with_the_workaround() -> None:
+    def inputs(batch: int, length: int) -> dict[str, torch.Tensor]:
+        return {"x": torch.randn(batch, length, 4), "mask": torch.ones(batch, length, dtype=torch.long)}
+
+    model, fix = MaskedMean().eval(), "executorch/node_fixes/fix_unsqueeze_of_dynamic_axes"
+    artifact, other = ExecutorchExporter().export_artifact(model, inputs(2, 5)), inputs(3, 7)
+    torch.testing.assert_close(artifact(**other)["output"], model(**other), rtol=1e-4, atol=1e-4)
+    assert artifact.workarounds == {fix: 1}
+    with pytest.raises(StageError, match="only supports 1 dynamic dimension"):
+        ExecutorchExporter().export(model, inputs(2, 5), {"disabled": {fix}})
+
+
+def test_an_unknown_backend_is_refused_by_name() -> None:
+    with pytest.raises(StageError, match="unknown ExecuTorch backend 'xnnpak'; known are xnnpack, portable") as caught:
+        ExecutorchExporter().export(Mean().eval(), mean_inputs(), {"backend": "xnnpak"})
+    assert caught.value.stage == "backend_preparation"

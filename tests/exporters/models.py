@@ -1,0 +1,53 @@
+"""Models small enough to export in a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Mean(nn.Module):
+    """Masked mean over a sequence of embeddings. input_ids, attention_mask: (batch, length)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(20, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, scale: float = 1.0) -> dict[str, Any]:
+        weights = attention_mask.to(torch.float32)
+        pooled = (self.embeddings(input_ids) * weights[..., None]).sum(1) / weights.sum(1, keepdim=True)
+        return {"logits": self.head(pooled) * scale, "nested": {"pooled": pooled}}
+
+
+class Branching(Mean):
+    """Its trace stops at a branch on a value."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, scale: float = 1.0) -> dict[str, Any]:
+        self.last_mask = attention_mask  # what tracing leaves behind
+        if self.head.weight.sum() + attention_mask.sum() > 3:
+            return super().forward(input_ids, attention_mask, scale)
+        return {}
+
+
+def mean_inputs(batch: int = 2, length: int = 5) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    mask = torch.ones(batch, length, dtype=torch.long)
+    return {"input_ids": torch.randint(0, 20, (batch, length), generator=generator), "attention_mask": mask}
+
+
+def tiny_bert() -> Any:
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=99)
+    return BertForMaskedLM(config).eval()
+
+
+def bert_inputs(batch: int = 2, length: int = 8, padded: bool = False) -> dict[str, torch.Tensor]:
+    mask = torch.ones(batch, length, dtype=torch.long)
+    if padded:
+        mask[0, -3:] = 0
+    return {"input_ids": torch.randint(0, 99, (batch, length)), "attention_mask": mask}

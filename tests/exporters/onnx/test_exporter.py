@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from exporters import OnnxConfig, OnnxExporter, StageError
+from exporters.onnx.ir_fixes import _fix_ir_shared_outputs
+from exporters.onnx.reference import make_evaluator
+from exporters.registry import resolve
+from exporters.runtime.onnx import make_session
+from exporters.stages import STAGES
+from tests.exporters.models import Mean, bert_inputs, mean_inputs, tiny_bert
+
+pytestmark = pytest.mark.export
+
+
+def test_the_documented_example_runs_as_it_stands() -> None:
+    model, new = tiny_bert(), bert_inputs(3, 11)
+    program = OnnxExporter().export(model, bert_inputs(), config=OnnxConfig(dynamic=True))
+    torch.testing.assert_close(program.call_reference(**new)[0], program(**new)[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(program(**new)[0], model(**new).logits, rtol=1e-4, atol=1e-4)
+    padded = bert_inputs(3, 11, padded=True)
+    torch.testing.assert_close(program(**padded)[0], model(**padded).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_stages_begin_in_their_order() -> None:
+    told: list[str] = []
+    artifact = OnnxExporter().export_artifact(Mean().eval(), mean_inputs(), on_stage=told.append)
+    first = list(dict.fromkeys(told))
+    assert set(first) == {*STAGES["dynamo"], *STAGES["onnx"]}
+    assert [stage for stage in first if stage in STAGES["onnx"]] == list(STAGES["onnx"])
+    assert set(artifact.stage_seconds) == set(first)
+
+
+def test_inputs_are_bound_by_name_whatever_their_order() -> None:
+    model, inputs = Mean().eval(), mean_inputs(3, 7)
+    program = OnnxExporter().export(model, mean_inputs())
+    expected = model(**inputs)["logits"]
+    torch.testing.assert_close(program(**dict(reversed(inputs.items())))[0], expected)
+    torch.testing.assert_close(program(*inputs.values())[0], expected)
+
+
+def test_inputs_that_do_not_fit_the_graph_are_refused() -> None:
+    program = OnnxExporter().export(Mean().eval(), mean_inputs())
+    inputs = mean_inputs()
+    with pytest.raises(ValueError, match=r"unknown \['pixels'\], missing \['attention_mask'\]"):
+        program(input_ids=inputs["input_ids"], pixels=torch.ones(1))
+    with pytest.raises(ValueError, match=r"given twice \['input_ids'\]"):
+        program(inputs["input_ids"], input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    with pytest.raises(ValueError, match="takes 2 inputs, got 3"):
+        program(*inputs.values(), inputs["input_ids"])
+
+
+class Shared(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = x + 1
+        return {"x": x, "first": y, "second": y}
+
+
+def _fixed(value: str) -> onnx_ir.Model:
+    model = onnx_ir.from_onnx_text(
+        f'<ir_version: 10, opset_import: ["": 20]> g (float[N] x) => (float[N] {value}) {{ y = Neg (x) }}'
+    )
+    model.graph.outputs.append(model.graph.outputs[0])
+    assert _fix_ir_shared_outputs(model) == (2 if value == "x" else 1)
+    return model
+
+
+@pytest.mark.parametrize(("value", "sign"), [("x", 1), ("y", -1)])
+def test_graph_outputs_that_share_a_value_are_told_apart(value: str, sign: int) -> None:
+    model = _fixed(value)
+    names = [output.name for output in model.graph.outputs]
+    assert len(set(names)) == 2
+    assert "x" not in names
+    session = make_session(onnx_ir.to_proto(model).SerializeToString())
+    x = np.array([1.0, 2.0], dtype=np.float32)
+    for output in session.run(None, {"x": x}):
+        np.testing.assert_array_equal(output, sign * x)
+
+
+def test_outputs_that_are_inputs_or_one_another_get_values_of_their_own() -> None:
+    artifact = OnnxExporter().export_artifact(Shared().eval(), {"x": torch.ones(2, 2)})
+    outputs = artifact(x=torch.zeros(3, 2))
+    assert {name: float(value.sum()) for name, value in outputs.items()} == {"x": 0.0, "first": 6.0, "second": 6.0}
+    assert [value.name for value in artifact.program.model.graph.outputs] == ["output.x", "first", "second"]
+
+
+class Attend(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_a_failed_translation_names_its_stage_and_reverts_its_hooks() -> None:
+    hooks = (
+        "torch.onnx._internal.exporter._core._prepare_exported_program_for_export",
+        "torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib",
+    )
+    places = [resolve(hook) for hook in hooks]
+    assert None not in places, "torch.onnx has moved what the exporter hooks into"
+    before = [vars(owner)[name] for owner, name in places]  # type: ignore[misc]
+    with pytest.raises(StageError, match="only 4D query, key, and value are supported") as caught:
+        OnnxExporter().export(Attend().eval(), {"x": torch.ones(2, 3, 4)})
+    assert caught.value.stage == "translate"
+    assert [vars(owner)[name] for owner, name in places] == before  # type: ignore[misc]
+
+
+def test_a_saved_model_runs_without_torch(tmp_path: Path) -> None:
+    model, inputs = Mean().eval(), mean_inputs(3, 7)
+    file = OnnxExporter().export_artifact(model, mean_inputs()).save(tmp_path)
+    onnx.checker.check_model(onnx.load(file))
+    np.savez(tmp_path / "inputs.npz", **{name: value.numpy() for name, value in inputs.items()})
+    np.save(tmp_path / "expected.npy", model(**inputs)["logits"].detach().numpy())
+    code = (
+        "import sys, numpy, onnxruntime; folder = sys.argv[1]\n"
+        "session = onnxruntime.InferenceSession(f'{folder}/model.onnx', providers=['CPUExecutionProvider'])\n"
+        "logits, _ = session.run(['logits', 'nested.pooled'], dict(numpy.load(f'{folder}/inputs.npz')))\n"
+        "numpy.testing.assert_allclose(logits, numpy.load(f'{folder}/expected.npy'), rtol=1e-4, atol=1e-4)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_the_opset_is_the_one_asked_for() -> None:
+    program = OnnxExporter().export(Mean().eval(), mean_inputs(), config={"opset": 21})
+    assert program.model.opset_imports[""] == 21
+
+
+@pytest.mark.parametrize(("axis", "indices"), [(1, [[511, 0, -1]]), (0, [[0, 1, 1]]), (-1, [[2], [1]])])
+def test_the_reference_gathers_from_data_that_is_larger_than_the_indices(axis: int, indices: list[list[int]]) -> None:
+    data, index = np.arange(1024).reshape(2, 512), np.array(indices)
+    node = helper.make_node("GatherElements", ["data", "index"], ["y"], axis=axis)
+    graph = helper.make_graph(
+        [node],
+        "gather",
+        [
+            helper.make_tensor_value_info("data", TensorProto.INT64, data.shape),
+            helper.make_tensor_value_info("index", TensorProto.INT64, index.shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, index.shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (found,) = make_evaluator(model).run(None, {"data": data, "index": index})
+    wrapped = torch.from_numpy(index % data.shape[axis])
+    np.testing.assert_array_equal(found, torch.from_numpy(data).gather(axis, wrapped).numpy())
