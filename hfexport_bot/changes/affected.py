@@ -19,7 +19,7 @@ from hfexport_bot.changes.layout import (
     is_test_or_doc,
     model_file,
 )
-from hfexport_bot.changes.modeling import SourceError, imports_module, model_classes, parse, same_code
+from hfexport_bot.changes.modeling import SourceError, imports_module, parse, public_model_classes, same_code
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun
 
@@ -176,6 +176,6 @@ def _read_classes(source: bytes | None) -> tuple[tuple[str, ...], SourceError | 
     if source is None:
         return (), None
     try:
-        return model_classes(parse(source)), None
+        return public_model_classes(parse(source)), None
     except SourceError as error:
         return (), error

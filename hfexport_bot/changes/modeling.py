@@ -36,8 +36,17 @@ def parse(source: bytes) -> ast.Module:
         raise SourceError(str(error) or type(error).__name__, 0) from None
 
 
+def public_model_classes(module: ast.Module) -> tuple[str, ...]:
+    """The model classes that the file's ``__all__`` offers; all of them where it has none or offers no model.
+
+    The others are parts of these (``T5Stack``), so that running them too would measure everything twice.
+    """
+    classes, offered = model_classes(module), _offered(module)
+    return tuple(name for name in classes if name in offered) or classes
+
+
 def model_classes(module: ast.Module) -> tuple[str, ...]:
-    """The classes to export, in the order of the file.
+    """The classes that can be exported, in the order of the file.
 
     A model class derives from ``PreTrainedModel`` by the names of its bases, through classes of the file or
     imported ones that are called like a model, and has a forward that is not abstract: its own, one inherited
@@ -53,6 +62,17 @@ def model_classes(module: ast.Module) -> tuple[str, ...]:
         and file.is_pretrained(name)
         and file.has_forward(name)
     )
+
+
+def _offered(module: ast.Module) -> set[str]:
+    """The strings in assignments to ``__all__``."""
+    found: set[str] = set()
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if value is not None and any(isinstance(t, ast.Name) and t.id == "__all__" for t in targets):
+            found.update(n.value for n in ast.walk(value) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return found
 
 
 def same_code(old: bytes, new: bytes) -> bool:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from hfexport_bot.changes.affected import AffectedModule
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
-from hfexport_bot.changes.modeling import SourceError, model_classes, parse
+from hfexport_bot.changes.modeling import SourceError, model_classes, parse, public_model_classes
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -17,8 +17,8 @@ from hfexport_bot.schema import Layout
 def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
     """Find the model classes of each name, in the order they were named, each once.
 
-    A name is a model (all classes of its modeling files), ``MODEL/CLASS``, a modeling file's path in the
-    tree, or ``PATH:CLASS``. Raises `UsageError` with the nearest names when there is no such model or class.
+    A name is a model (the public classes of its modeling files), ``MODEL/CLASS``, a modeling file's path in
+    the tree, or ``PATH:CLASS``. Raises `UsageError` with the nearest names when there is no such model or class.
     """
     catalogue = _catalogue(tree, layout)
     wanted: dict[ModelFile, list[str]] = {}
@@ -76,7 +76,8 @@ def _find(
 
 def _classes(file: ModelFile, tree: Tree, class_name: str | None) -> tuple[str, ...]:
     try:
-        return model_classes(parse(tree.read(file.path) or b""))
+        module = parse(tree.read(file.path) or b"")
+        return model_classes(module) if class_name else public_model_classes(module)
     except SourceError as error:
         if class_name:
             return (class_name,)  # its case runs, and ends as an error in stage `source`

@@ -32,6 +32,19 @@ class Branching(Mean):
         return {}
 
 
+def snapshot(model: nn.Module) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    """Every submodule's attributes by reference, and copies of the weights."""
+    attributes = [(name, dict(vars(module))) for name, module in model.named_modules()]
+    return attributes, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_untouched(model: nn.Module, before: tuple[list[Any], dict[str, torch.Tensor]]) -> None:
+    attributes, weights = snapshot(model)
+    assert attributes == before[0]
+    assert weights.keys() == before[1].keys()
+    assert all(torch.equal(weights[name], before[1][name]) for name in weights)
+
+
 def mean_inputs(batch: int = 2, length: int = 5) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(length)
     mask = torch.ones(batch, length, dtype=torch.long)

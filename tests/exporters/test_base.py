@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import UserDict
 from typing import Any
 
 import pytest
@@ -19,7 +18,9 @@ def test_tensors_become_graph_inputs_and_the_rest_is_baked_in() -> None:
 
 
 def test_tokenizer_output_is_accepted() -> None:
-    prepared = prepare_inputs(Mean().eval(), UserDict(mean_inputs()))
+    from transformers import BatchEncoding
+
+    prepared = prepare_inputs(Mean().eval(), BatchEncoding(mean_inputs()))
     assert list(prepared.tensors) == ["input_ids", "attention_mask"]
 
 

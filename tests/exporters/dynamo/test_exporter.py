@@ -11,7 +11,15 @@ import torch
 from exporters import Artifact, DynamoConfig, DynamoExporter, StageError
 from exporters.leaves import named_leaves
 from exporters.stages import STAGES
-from tests.exporters.models import Branching, Mean, bert_inputs, mean_inputs, tiny_bert
+from tests.exporters.models import (
+    Branching,
+    Mean,
+    assert_untouched,
+    bert_inputs,
+    mean_inputs,
+    snapshot,
+    tiny_bert,
+)
 
 pytestmark = pytest.mark.export
 
@@ -54,27 +62,23 @@ def test_calls_are_bound_by_name_and_checked() -> None:
         artifact(**inputs, scale=3.0)
 
 
-def _state(model: torch.nn.Module) -> list[Any]:
-    return [(name, dict(vars(module))) for name, module in model.named_modules()]
-
-
 def test_model_and_inputs_come_back_as_they_were() -> None:
     model, inputs = Mean().eval(), mean_inputs()
-    before, copies = _state(model), {name: value.clone() for name, value in inputs.items()}
+    before, copies = snapshot(model), {name: value.clone() for name, value in inputs.items()}
     DynamoExporter().export(model, inputs)
-    assert _state(model) == before
+    assert_untouched(model, before)
     assert all(torch.equal(inputs[name], copies[name]) for name in copies)
     assert list(inputs) == list(copies)
 
 
 def test_a_failed_trace_names_the_stage_and_leaves_nothing_behind() -> None:
     model, inputs = Branching().eval(), mean_inputs()
-    before = _state(model)
+    before = snapshot(model)
     with pytest.raises(StageError) as caught:
         DynamoExporter().export(model, inputs)
     assert (caught.value.backend, caught.value.stage) == ("dynamo", "trace")
     assert "data-dependent" in str(caught.value)
-    assert _state(model) == before
+    assert_untouched(model, before)
     assert model(**inputs)["logits"].shape == (2, 3)
 
 

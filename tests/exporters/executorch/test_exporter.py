@@ -10,7 +10,7 @@ import torch
 from exporters import ExecutorchConfig, ExecutorchExporter, StageError
 from exporters.executorch.exporter import INPUT_PATHS_METHOD, OUTPUT_PATHS_METHOD, paths_from_bytes
 from exporters.stages import STAGES
-from tests.exporters.models import Mean, bert_inputs, mean_inputs, tiny_bert
+from tests.exporters.models import Mean, assert_untouched, bert_inputs, mean_inputs, snapshot, tiny_bert
 
 pytestmark = pytest.mark.export
 
@@ -58,7 +58,9 @@ def test_outputs_of_one_call_survive_the_next() -> None:
 
 def test_bert_is_right_with_padding_and_at_other_shapes() -> None:
     model = tiny_bert()
+    before = snapshot(model)
     artifact = ExecutorchExporter().export_artifact(model, bert_inputs())
+    assert_untouched(model, before)
     for inputs in (bert_inputs(3, 11, padded=True), bert_inputs(1, 5)):
         torch.testing.assert_close(artifact(**inputs)["logits"], model(**inputs).logits, rtol=1e-4, atol=1e-4)
     assert len(artifact.program.executorch_program.execution_plan[0].delegates) > 1

@@ -17,14 +17,16 @@ from exporters.onnx.reference import make_evaluator
 from exporters.registry import resolve
 from exporters.runtime.onnx import make_session
 from exporters.stages import STAGES
-from tests.exporters.models import Mean, bert_inputs, mean_inputs, tiny_bert
+from tests.exporters.models import Mean, assert_untouched, bert_inputs, mean_inputs, snapshot, tiny_bert
 
 pytestmark = pytest.mark.export
 
 
 def test_the_documented_example_runs_as_it_stands() -> None:
     model, new = tiny_bert(), bert_inputs(3, 11)
+    before = snapshot(model)
     program = OnnxExporter().export(model, bert_inputs(), config=OnnxConfig(dynamic=True))
+    assert_untouched(model, before)
     torch.testing.assert_close(program.call_reference(**new)[0], program(**new)[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(program(**new)[0], model(**new).logits, rtol=1e-4, atol=1e-4)
     padded = bert_inputs(3, 11, padded=True)

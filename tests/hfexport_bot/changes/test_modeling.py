@@ -7,7 +7,14 @@ import warnings
 
 import pytest
 
-from hfexport_bot.changes.modeling import SourceError, imports_module, model_classes, parse, same_code
+from hfexport_bot.changes.modeling import (
+    SourceError,
+    imports_module,
+    model_classes,
+    parse,
+    public_model_classes,
+    same_code,
+)
 
 
 def classes(source: str) -> tuple[str, ...]:
@@ -164,3 +171,27 @@ def test_coding_lines_are_honoured_and_warnings_kept_quiet() -> None:
 )
 def test_imports_module(source: str, found: bool) -> None:
     assert imports_module(parse(source.encode()), "configuration_toy") is found
+
+
+_TWO_MODELS = """
+from transformers import PreTrainedModel
+class Stack(PreTrainedModel):
+    def forward(self, x): return x
+class Model(PreTrainedModel):
+    def forward(self, x): return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("offer", "expected"),
+    [
+        ("", ("Stack", "Model")),
+        ('__all__ = ["Model", "helper"]', ("Model",)),
+        ('__all__: list[str] = ["Model"]', ("Model",)),
+        ('__all__ = ["Model"]\n__all__ += ("Stack",)', ("Stack", "Model")),
+        ('__all__ = ["helper"]', ("Stack", "Model")),
+        ("__all__ = names()", ("Stack", "Model")),
+    ],
+)
+def test_the_public_model_classes_are_those_that_the_file_offers(offer: str, expected: tuple[str, ...]) -> None:
+    assert public_model_classes(parse((_TWO_MODELS + offer).encode())) == expected
