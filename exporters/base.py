@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,8 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exporters.configs import DynamoConfig, coerce
-from exporters.registry import Hits
-from exporters.stages import OnStage, StageRunner
+from exporters.registry import Hits, workarounds
+from exporters.stages import STAGES, OnStage, StageRunner
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
@@ -69,6 +69,7 @@ class HfExporter(ABC):
             StageError: a stage failed.
         """
         checked = coerce(config, self.config_class)
+        _check_disabled(checked.disabled, self.backend)
         prepared = prepare_inputs(model, inputs)
         with torch.no_grad():
             return self._export(model, prepared, checked, StageRunner(self.backend, on_stage), Hits())
@@ -77,6 +78,17 @@ class HfExporter(ABC):
     def _export(
         self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
     ) -> Artifact: ...
+
+
+def _check_disabled(disabled: Collection[str], backend: str) -> None:
+    """Raise ``ValueError`` for an id that names no workaround. One of a backend that is not loaded may be right."""
+    known = [workaround.id for workaround in workarounds()]
+    for workaround_id in disabled:
+        owner = workaround_id.partition("/")[0]
+        if workaround_id not in known and (owner not in STAGES or owner in ("dynamo", backend)):
+            near = get_close_matches(workaround_id, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; registered are {', '.join(known)}"
+            raise ValueError(f"disabled names no workaround {workaround_id!r}{hint}")
 
 
 def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> PreparedInputs:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from exporters import DynamoExporter
 from exporters.base import prepare_inputs
 from tests.exporters.models import Mean, mean_inputs
 
@@ -37,6 +38,14 @@ def test_tokenizer_output_is_accepted() -> None:
 def test_inputs_that_cannot_be_exported_are_refused(inputs: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         prepare_inputs(Mean().eval(), inputs)
+
+
+@pytest.mark.parametrize("disabled", ["dynamo/model_patches/patch_clasifier_cast", "patch_classifier_cast", "x/y/z"])
+def test_disabling_what_is_not_there_is_an_error(disabled: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"no workaround '{disabled}'; (did you mean|registered are) dynamo/model_patches"
+    ):
+        DynamoExporter().export(Mean().eval(), mean_inputs(), {"disabled": {disabled}})
 
 
 def test_a_model_in_training_mode_is_refused() -> None:
