@@ -51,7 +51,8 @@ def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.
         return False
     if not value.is_floating_point() or sum(isinstance(size, torch.SymInt) for size in value.shape) < 2:
         return False
-    source = node.args[0]
+    source: Any = node.args[0]
+    axis_made: Any = node.args[1]
     sizes: list[Any] = []
     with module.graph.inserting_before(node):
         for axis, size in enumerate(source.meta["val"].shape):
@@ -61,7 +62,7 @@ def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.
                 sizes.append(symbolic)
             else:
                 sizes.append(size)
-    sizes.insert(node.args[1] % value.dim(), 1)
+    sizes.insert(axis_made % value.dim(), 1)
     node.target, node.args = _aten.view.default, (source, sizes)
     return True
 
@@ -88,15 +89,16 @@ def _fix_view_after_attention(module: torch.fx.GraphModule, node: torch.fx.Node)
     """
     if node.target is not _aten.view.default:
         return False
-    source = node.args[0]
+    viewed: Any = node.args[0]
+    source = viewed
     while isinstance(source, torch.fx.Node) and source.target in _LAYOUT_OPS:
         source = source.args[0]
     if not isinstance(source, torch.fx.Node) or source.target is not _aten.scaled_dot_product_attention.default:
         return False
     with module.graph.inserting_before(node):
         copy = module.graph.call_function(
-            _aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
+            _aten.clone.default, (viewed,), {"memory_format": torch.contiguous_format}
         )
-        copy.meta.update(node.args[0].meta)
+        copy.meta.update(viewed.meta)
     node.args = (copy, *node.args[1:])
     return True

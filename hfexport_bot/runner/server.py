@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
-import importlib
 import os
 import re
 import selectors
@@ -27,6 +25,7 @@ from typing import IO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hfexport_bot.runner import processes
+from hfexport_bot.runner.warmup import warm_up
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
@@ -52,24 +51,6 @@ _MAX_STAGE_EVENTS = 1_000
 _MAX_PROCESSES = 256
 #: Room left in a line for what the parent adds to a case's outcome.
 _LINE_MARGIN = 16_384
-
-#: Slow to import and used by every export, so paid for once. Not onnxruntime: it starts a thread, and takes a case
-#: only 0.1 s. What does not import here is left to the case that needs it, which then says so.
-_WARM_MODULES = (
-    "transformers.modeling_utils",
-    "transformers.cache_utils",
-    "transformers.masking_utils",
-    "transformers.generation.utils",
-    "torch.export",
-    "torch.onnx",
-    "torch._dynamo",
-    "onnxscript",
-    "executorch.exir",
-    "executorch.backends.xnnpack.partition.xnnpack_partitioner",
-    "exporters.dynamo.exporter",
-    "exporters.onnx.exporter",
-    "exporters.executorch.exporter",
-)
 
 _OUT_OF_MEMORY = re.compile(
     r"\bMemoryError\b|std::bad_alloc|bad allocation|MemoryAllocationFailed"
@@ -101,7 +82,7 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
     faulthandler.enable()
     processes.adopt_orphans()
     try:
-        versions = _warm_up(setup, {request.id.backend for request in requests})
+        versions = warm_up(setup, {request.id.backend for request in requests})
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(str(error) or type(error).__name__)))
@@ -112,31 +93,6 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
     except BrokenPipeError:
         return 1
     return 0
-
-
-def _warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
-    import torch
-
-    from hfexport_bot.runner.tree import prepare_tree
-
-    torch.set_num_threads(1)
-    versions = prepare_tree(setup)
-    for name in _WARM_MODULES:
-        try:
-            importlib.import_module(name)
-        except Exception as error:
-            print(f"not warm: {name}: {type(error).__name__}: {error}", file=sys.stderr)
-    try:
-        from exporters.warmup import warm_up
-
-        warm_up(sorted(backends))
-    except Exception:  # slower, not wrong: each case pays for itself, and says what is broken
-        traceback.print_exc()
-    if len(os.listdir("/proc/self/task") if sys.platform == "linux" else ()) > 1:
-        print("an import has started threads, which forked cases will be without", file=sys.stderr)
-    gc.collect()
-    gc.freeze()  # or the children's first collection touches, and so copies, every object
-    return versions
 
 
 # -- A case, seen from the parent ------------------------------------------------------------------------------
@@ -155,12 +111,15 @@ class _Message(BaseModel):
 class _Case:
     """A running case: its process, its pipe, and what is known of it so far."""
 
-    def __init__(self, request: CaseRequest, log: IO[bytes], folder: str, pid: int, pipe: int) -> None:
+    def __init__(
+        self, request: CaseRequest, log: IO[bytes], folder: str, pid: int, pipe: int, on_stage: Callable[[_Case], None]
+    ) -> None:
         self.request = request
         self.log = log
         self.folder = folder
         self.pid = pid
         self.pipe = pipe
+        self.on_stage = on_stage
         self.started = self.stage_started = time.monotonic()
         self.stage, self.component = "source", ""
         self.stage_seconds: dict[str, float] = {}
@@ -196,10 +155,12 @@ class _Case:
             return
         if message.outcome is not None:
             self.outcome = message.outcome
-        else:
+        elif (message.stage, message.component) != (self.stage, self.component):
             self._end_stage()
             self.stage, self.component = message.stage, message.component
             self.stage_events += 1
+            if self.stage_events <= _MAX_STAGE_EVENTS:
+                self.on_stage(self)
 
     def _end_stage(self) -> None:
         now = time.monotonic()
@@ -270,7 +231,7 @@ class _Supervisor:
             finally:
                 os._exit(1)  # a child never goes on as a second parent
         os.close(write_end)
-        case = self._active[pid] = _Case(request, log, folder, pid, read_end)
+        case = self._active[pid] = _Case(request, log, folder, pid, read_end, self._send_stage)
         self._selector.register(read_end, selectors.EVENT_READ, case)
         self._send_stage(case)
 
@@ -278,11 +239,8 @@ class _Supervisor:
         """Sleep until a case has something to say, at most until the next look at its limits."""
         for key, _ in self._selector.select(_POLL_SECONDS):
             case: _Case = key.data
-            before = (case.stage, case.component)
             if not case.read():
                 self._selector.unregister(case.pipe)
-            if (case.stage, case.component) != before and case.stage_events <= _MAX_STAGE_EVENTS:
-                self._send_stage(case)
 
     def _send_stage(self, case: _Case) -> None:
         self._events.send(StageBegan(id=case.request.id, stage=case.stage, component=case.component))

@@ -1,0 +1,49 @@
+"""What the runner's parent pays once, so that the cases it forks do not."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+
+from hfexport_bot.schema import RunnerSetup
+
+#: What nearly every model imports. Not onnxruntime: it starts a thread, and takes a case only 0.1 s.
+_TRANSFORMERS_MODULES = (
+    "transformers.modeling_utils",
+    "transformers.cache_utils",
+    "transformers.masking_utils",
+    "transformers.generation.utils",
+)
+
+
+def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
+    """Import the revision's transformers and export something to each backend; returns versions by package.
+
+    What fails to warm up is left to the cases that need it, which then say so. Raises ``TreeError`` where the tree's
+    transformers cannot be used at all.
+    """
+    import torch
+
+    from exporters.warmup import warm_up as export_once
+    from hfexport_bot.runner.tree import prepare_tree
+
+    torch.set_num_threads(1)
+    versions = prepare_tree(setup)
+    for name in _TRANSFORMERS_MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"not warm: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+    try:
+        export_once(sorted(backends))
+    except Exception:
+        traceback.print_exc()
+    if len(os.listdir("/proc/self/task") if sys.platform == "linux" else ()) > 1:
+        print("warming up has started threads, which forked cases will be without", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # or the children's first collection touches, and so copies, every object
+    return versions
