@@ -18,6 +18,8 @@ SCHEMA_VERSION: Final = 1
 MAX_LINE_BYTES = 1 << 20
 #: Longest text kept of one error message, in characters.
 MAX_MESSAGE_CHARS = 8_000
+#: Longest name (of a tensor, a stage, a file) in characters.
+MAX_NAME_CHARS = 300
 
 
 def _encodable(value: Any) -> Any:
@@ -25,7 +27,7 @@ def _encodable(value: Any) -> Any:
 
 
 Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
-Name = Annotated[str, Field(max_length=300)]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 #: Text from git or the command line, which may hold bytes that are no UTF-8: those become question marks.
 Said = Annotated[str, BeforeValidator(_encodable)]
 

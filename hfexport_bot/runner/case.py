@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
+import exporters
 from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.stages import locate
@@ -21,6 +24,7 @@ from hfexport_bot.runner.sources import HookError, ModelCase, Unavailable, find_
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
+    MAX_NAME_CHARS,
     CaseRequest,
     Location,
     Outcome,
@@ -30,6 +34,7 @@ from hfexport_bot.schema import (
 )
 
 OnStage = Callable[[str, str], None]
+
 
 class _Ended(Exception):
     """A case is over before it was exported."""
@@ -86,7 +91,15 @@ def _run(request: CaseRequest, setup: RunnerSetup, stages: _Stages) -> Outcome:
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
     )
-    checked = check(artifact, case, reference, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin)
+    checked = check(
+        artifact,
+        case,
+        reference,
+        dynamic=dynamic,
+        seed=setup.seed,
+        on_stage=stages.begin,
+        clean=partial(_clean, setup=setup),
+    )
     return _judged(checked, setup).model_copy(
         update={
             "workarounds": artifact.workarounds,
@@ -119,17 +132,39 @@ def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
     """Eager's outputs, after making sure that they repeat and, as far as weights can, that they react."""
     register_cache_pytrees(case.model)
     reference = run_eager(case.model, case.inputs, setup.seed)
+    if not reference:
+        message = "the forward returns no tensor, so that nothing can be compared"
+        raise _Ended(Outcome(kind=OutcomeKind.ERROR, stage="eager", message=message, source=case.source))
     _require_deterministic(case, reference, setup)
     weak = _weak_inputs(case, reference, setup)
     if weak:
-        strengthen(case.model, torch.Generator().manual_seed(setup.seed))
-        reference = run_eager(case.model, case.inputs, setup.seed)
+        reference = _strengthened(case, reference, setup)
         weak = _weak_inputs(case, reference, setup)
     return reference, [
         f"the check is nearly blind to {name}: changing it moves eager's outputs by {reaction:.3g} times the "
         f"tolerance, {MIN_REACTION:.0f} are wanted"
         for name, reaction in weak.items()
     ]
+
+
+def _strengthened(case: ModelCase, reference: Outputs, setup: RunnerSetup) -> Outputs:
+    """Eager's outputs on stronger weights; on the old ones where the model overflows or fails on those."""
+    weights = [(parameter, parameter.detach().clone()) for parameter in case.model.parameters()]
+    strengthen(case.model, torch.Generator().manual_seed(setup.seed))
+    try:
+        outputs = run_eager(case.model, case.inputs, setup.seed)
+    except Exception:  # a model may check its own numbers
+        outputs = {}
+    if outputs and _finite(outputs) >= _finite(reference):
+        return outputs
+    with torch.no_grad():
+        for parameter, before in weights:
+            parameter.copy_(before)
+    return reference
+
+
+def _finite(outputs: Outputs) -> int:
+    return sum(int(value.isfinite().sum()) for value in outputs.values())
 
 
 def _weak_inputs(case: ModelCase, reference: Outputs, setup: RunnerSetup) -> dict[str, float]:
@@ -172,40 +207,48 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup) -> Outcome:
         kind=OutcomeKind.OOM if isinstance(reason, MemoryError) else OutcomeKind.ERROR,
         stage=stage,
         message=_clean(str(reason) or type(reason).__name__, setup),
-        error_type=type(reason).__name__,
+        error_type=type(reason).__name__[:MAX_NAME_CHARS],
         location=_location(error, setup),
     )
 
 
 def _location(error: BaseException, setup: RunnerSetup) -> Location | None:
     """The innermost modeling line of an error, or for one of the tree's own files the innermost line there."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return Location(file=_relative(error.filename, setup), line=error.lineno or 0)
     frame = locate(error)
-    if frame is None and setup.tree and not isinstance(error, HookError):
+    if isinstance(error, SyntaxError) and error.filename:
+        frame = (error.filename, error.lineno or 0, "")
+    if frame is None and not isinstance(error, HookError):
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if f.filename.startswith(setup.tree)]
+        own = [f for f in frames if _root_of(f.filename, setup) in _tree_roots(setup)]
         frame = (own[-1].filename, own[-1].lineno or 0, own[-1].name) if own else None
     if frame is None:
         return None
-    return Location(file=_relative(frame[0], setup), line=frame[1], function=frame[2])
+    file = frame[0].removeprefix(f"{_root_of(frame[0], setup)}/")
+    return Location(file=file[-MAX_NAME_CHARS:], line=frame[1], function=frame[2][:MAX_NAME_CHARS])
 
 
-def _roots(setup: RunnerSetup) -> tuple[str, ...]:
-    roots = (setup.tree, sysconfig.get_paths()["purelib"])
-    return tuple(f"{root}/" for root in roots if root)
+def _tree_roots(setup: RunnerSetup) -> set[str]:
+    """The tree's folder as it was named and as Python names it, without links."""
+    return {str(Path(setup.tree)), str(Path(setup.tree).resolve())} if setup.tree else set()
 
 
-def _relative(file: str, setup: RunnerSetup) -> str:
-    for root in _roots(setup):
-        file = file.removeprefix(root)
-    return file
+def _roots(setup: RunnerSetup) -> list[str]:
+    """Folders of this machine that files may lie in, inner ones first: an environment can lie inside the tree."""
+    paths = sysconfig.get_paths()
+    ours = str(Path(exporters.__file__).parents[1])
+    roots = {paths["purelib"], paths["platlib"], paths["stdlib"], ours} | _tree_roots(setup)
+    return sorted(roots, key=len, reverse=True)
+
+
+def _root_of(file: str, setup: RunnerSetup) -> str | None:
+    return next((root for root in _roots(setup) if file.startswith(f"{root}/")), None)
 
 
 def _clean(text: str, setup: RunnerSetup) -> str:
-    """A message without this machine's folders, at a length that crosses to the trusted side."""
+    """A message without this machine's folders, at a length and in characters that cross to the trusted side."""
+    text = text.encode(errors="replace").decode()
     for root in _roots(setup):
-        text = text.replace(root, "")
+        text = re.sub(rf"{re.escape(root)}(/|(?![\w.-]))", lambda found: "" if found[1] else ".", text)
     if len(text) > MAX_MESSAGE_CHARS:
         half = MAX_MESSAGE_CHARS // 2 - 20
         text = f"{text[:half]}\n[... cut ...]\n{text[-half:]}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,12 +12,21 @@ import torch
 from exporters import Artifact, UnsupportedByRuntime
 from exporters.leaves import named_leaves
 from exporters.parity import TOLERANCES, TensorComparison, compare
-from hfexport_bot.runner.eager import Outputs, perturbed_outputs, run_eager, undefined_positions
+from hfexport_bot.runner.eager import (
+    Outputs,
+    changed_inputs,
+    copied,
+    is_mask,
+    perturbed_outputs,
+    run_eager,
+    undefined_positions,
+)
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import Axis, Backend, Component, OutcomeKind, ProbeResult, TensorParity
+from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Backend, Component, OutcomeKind, ProbeResult, TensorParity
 
-#: Weights off by this much flip an argmax only where it is a tie.
+#: Weights off by this much flip an argmax only where it is a tie; one draw leaves every other tie as it was.
 TIE_PERTURBATION = 1e-6
+TIE_DRAWS = 8
 
 
 @dataclass(frozen=True)
@@ -46,14 +56,17 @@ def check(
     dynamic: bool,
     seed: int,
     on_stage: Callable[[str], None],
+    clean: Callable[[str], str],
 ) -> Checked:
     """Load and run an artifact and compare every output.
 
     Args:
         expected: eager's outputs on the case's own inputs.
-        dynamic: also run probes of other shapes than the traced one; padding is probed in any case.
+        dynamic: also run probes of other shapes than the traced one; padding, and each input changed on its own, are
+            probed in any case.
+        clean: makes a message fit to be sent.
     """
-    checker = _Checker(artifact, case, seed, on_stage)
+    checker = _Checker(artifact, case, seed, on_stage, clean)
     failure = checker.load() or checker.traced(expected)
     probes = () if failure is not None and failure.stage in ("load", "run") else checker.probes(dynamic)
     failure = failure or _first_failure(probes)
@@ -62,8 +75,18 @@ def check(
         max_abs=max((o.max_abs for o in checker.outputs if o.max_abs is not None), default=None),
         outputs=tuple(checker.outputs),
         probes=probes,
-        inputs=artifact.input_paths,
-        axes=tuple(Axis(**vars(axis), dynamic=axis.dynamic) for axis in artifact.axes),
+        inputs=tuple(path[:MAX_NAME_CHARS] for path in artifact.input_paths),
+        axes=tuple(
+            Axis(
+                input=axis.input[:MAX_NAME_CHARS],
+                axis=axis.axis,
+                dynamic=axis.dynamic,
+                lower=axis.lower,
+                upper=axis.upper,
+                symbol=axis.symbol[:MAX_NAME_CHARS],
+            )
+            for axis in artifact.axes
+        ),
         **measure(artifact),
     )
     return Checked(component, failure, tuple(dict.fromkeys(checker.notes)))
@@ -78,11 +101,19 @@ def _first_failure(probes: tuple[ProbeResult, ...]) -> Failure | None:
 
 
 class _Checker:
-    def __init__(self, artifact: Artifact, case: ModelCase, seed: int, on_stage: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        case: ModelCase,
+        seed: int,
+        on_stage: Callable[[str], None],
+        clean: Callable[[str], str],
+    ) -> None:
         self.artifact = artifact
         self.case = case
         self.seed = seed
         self.on_stage = on_stage
+        self.clean = clean
         self.outputs: list[TensorParity] = []
         self.notes: list[str] = []
 
@@ -100,41 +131,71 @@ class _Checker:
         """The traced shape."""
         self.on_stage("run")
         try:
-            actual = self.artifact(**self.case.inputs)
+            actual = self._run(self.case.inputs)
         except Exception as error:
             return Failure(OutcomeKind.ERROR, "run", _described(error), error)
         self.on_stage("parity")
         comparisons = self._compare(self.case.inputs, expected, actual)
-        self.outputs = [_tensor_parity(comparison) for comparison in comparisons]
+        self.outputs = [self._tensor_parity(comparison) for comparison in comparisons]
         wrong = [comparison for comparison in comparisons if not comparison.passed]
         return Failure(OutcomeKind.PARITY, "parity", _listed(wrong)) if wrong else None
 
     def probes(self, dynamic: bool) -> tuple[ProbeResult, ...]:
-        """Every probe that fits the graph's inputs; for a static graph those of the traced shape."""
-        shapes = _shapes(self.case.inputs)
-        chosen = [
-            (name, inputs)
-            for name, inputs in self.case.probes.items()
-            if _shapes(inputs).keys() == shapes.keys() and (dynamic or _shapes(inputs) == shapes)
-        ]
-        return tuple(self._probe(name, inputs) for name, inputs in chosen)
+        """Every probe that fits the graph's inputs; for a static graph those of the traced shape.
+
+        Each input changed on its own is a probe too: a graph that ignores an input, or keeps its traced value, is right
+        wherever the other probes hold that value.
+        """
+        traced = _shapes(self.case.inputs)
+        changed = changed_inputs(self.case.inputs, self.seed).items()
+        probes = [*self.case.probes.items(), *((f"changed_{name}", ways[0]) for name, ways in changed)]
+        results = []
+        for name, inputs in probes:
+            if not dynamic and _shapes(inputs) != traced:
+                continue
+            try:
+                self.artifact.bind(inputs)
+            except ValueError as error:
+                self.notes.append(f"probe {name} left out: {error}")
+            else:
+                results.append(self._probe(name, inputs))
+        return tuple(results)
 
     def _probe(self, name: str, inputs: Mapping[str, Any]) -> ProbeResult:
+        name = name[:MAX_NAME_CHARS]
         self.on_stage("run")
         try:
             expected = run_eager(self.case.model, inputs, self.seed)
         except Exception as error:  # eager decides which shapes a model takes
-            return ProbeResult(name=name, status="static", message=f"eager refuses it: {_described(error)}")
+            message = self.clean(f"eager refuses it: {_described(error)}")
+            return ProbeResult(name=name, status="static", message=message)
         try:
-            actual = self.artifact(**inputs)
+            actual = self._run(inputs)
         except Exception as error:
-            return ProbeResult(name=name, status="error", message=f"eager takes it, but: {_described(error)}")
+            message = self.clean(f"eager takes it, but: {_described(error)}")
+            return ProbeResult(name=name, status="error", message=message)
         self.on_stage("parity")
         comparisons = self._compare(inputs, expected, actual)
         wrong = [comparison for comparison in comparisons if not comparison.passed]
         status: Literal["pass", "parity"] = "parity" if wrong else "pass"
         errors = [comparison.max_abs for comparison in comparisons if comparison.max_abs is not None]
-        return ProbeResult(name=name, status=status, max_abs=max(errors, default=None), message=_listed(wrong))
+        message = self.clean(_listed(wrong))
+        return ProbeResult(name=name, status=status, max_abs=max(errors, default=None), message=message)
+
+    def _tensor_parity(self, comparison: TensorComparison) -> TensorParity:
+        return TensorParity(
+            name=comparison.name[:MAX_NAME_CHARS],
+            shape=comparison.shape,
+            dtype=comparison.dtype,
+            max_abs=comparison.max_abs,
+            max_rel=comparison.max_rel,
+            mismatched=comparison.mismatched,
+            note=self.clean("; ".join(part for part in (comparison.problem, comparison.note) if part)),
+        )
+
+    def _run(self, inputs: Mapping[str, Any]) -> Outputs:
+        """Run the artifact on a copy: a graph may write into its inputs as its model does."""
+        return self.artifact(**copied(inputs))
 
     def _compare(self, inputs: Mapping[str, Any], expected: Outputs, actual: Outputs) -> tuple[TensorComparison, ...]:
         """Compare, and where something differs leave out what eager itself does not define."""
@@ -142,11 +203,11 @@ class _Checker:
         comparisons = compare(expected, actual, exempt)
         if all(comparison.passed for comparison in comparisons):
             return comparisons
-        for reason, others in (
-            ("eager's own attention implementations disagree", self._other_attention(inputs)),
+        for reason, undefined in (
+            ("eager's own attention implementations disagree", _moved(expected, self._other_attention(inputs))),
             ("weights off by 1e-6 flip them too", self._ties(inputs, expected)),
         ):
-            for name, moved in _moved(expected, others).items():
+            for name, moved in undefined.items():
                 known = exempt.get(name)
                 wider = moved if known is None else moved | _expanded(known, moved)
                 exempt[name] = wider
@@ -154,25 +215,48 @@ class _Checker:
         return compare(expected, actual, exempt)
 
     def _other_attention(self, inputs: Mapping[str, Any]) -> Outputs:
-        """Eager's outputs with the attention implementation that it does not use; nothing where there is no choice."""
+        """Eager's outputs with the attention implementation that it does not use; nothing where there is no choice.
+
+        Implementations that differ even where every position counts are two functions, as with a soft cap that only
+        one of them has, and tell nothing of undefined values.
+        """
         model = self.case.model
-        switch = getattr(model, "set_attn_implementation", None)
-        current = getattr(getattr(model, "config", None), "_attn_implementation", None)
-        if switch is None or current not in ("eager", "sdpa"):
-            return {}
+        everything = {k: torch.ones_like(v) if is_mask(k, v) else v for k, v in inputs.items()}
         try:
-            switch("eager" if current == "sdpa" else "sdpa")
-            return run_eager(model, inputs, self.seed)
+            wanted = run_eager(model, everything, self.seed)
+            with _other_implementation(model) as switched:
+                if not switched or _moved(wanted, run_eager(model, everything, self.seed)):
+                    return {}
+                return run_eager(model, inputs, self.seed)
         except Exception:  # not every model has both
             return {}
-        finally:
-            switch(current)
 
-    def _ties(self, inputs: Mapping[str, Any], expected: Outputs) -> Outputs:
-        if all(value.is_floating_point() for value in expected.values()):
-            return {}
-        moved = perturbed_outputs(self.case.model, inputs, self.seed, TIE_PERTURBATION)
-        return {name: value for name, value in moved.items() if not value.is_floating_point()}
+    def _ties(self, inputs: Mapping[str, Any], expected: Outputs) -> dict[str, torch.Tensor]:
+        """Where integer outputs flip when weights move a little, by output."""
+        discrete = [name for name, value in expected.items() if not (value.is_floating_point() or value.is_complex())]
+        found: dict[str, torch.Tensor] = {}
+        for draw in range(TIE_DRAWS if discrete else 0):
+            others = perturbed_outputs(self.case.model, inputs, self.seed + draw, TIE_PERTURBATION)
+            for name, moved in _moved(expected, {name: others[name] for name in discrete if name in others}).items():
+                found[name] = found[name] | moved if name in found else moved
+        return found
+
+
+@contextmanager
+def _other_implementation(model: Any) -> Iterator[bool]:
+    """Eager attention in place of sdpa, or the reverse; gives False, and changes nothing, where there is no choice."""
+    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    before = [(config, config._attn_implementation) for config in configs if hasattr(config, "_attn_implementation")]
+    current = before[0][1] if before else None
+    if not hasattr(model, "set_attn_implementation") or current not in ("eager", "sdpa"):
+        yield False
+        return
+    try:
+        model.set_attn_implementation("eager" if current == "sdpa" else "sdpa")
+        yield True
+    finally:
+        for config, implementation in before:  # each its own: parts of one model may differ
+            config._attn_implementation = implementation
 
 
 def _moved(expected: Outputs, others: Outputs) -> dict[str, torch.Tensor]:
@@ -183,7 +267,9 @@ def _moved(expected: Outputs, others: Outputs) -> dict[str, torch.Tensor]:
         if wanted is None or wanted.shape != value.shape:
             continue
         tolerance = TOLERANCES.get(wanted.dtype)
-        moved = wanted != value if tolerance is None else ~(tolerance.excess(wanted, value) <= 1)
+        moved = (wanted != value) & ~(wanted.isnan() & value.isnan())
+        if tolerance is not None:
+            moved &= ~(tolerance.excess(wanted, value) <= 1)
         if bool(moved.any()):
             found[name] = moved
     return found
@@ -205,18 +291,6 @@ def measure(artifact: Artifact) -> dict[str, int | None]:
         nodes = sum(len(chain.instructions) for chain in plan.chains)
         return {"nodes": nodes, "delegates": len(plan.delegates), "size_bytes": len(program.buffer)}
     return {"nodes": len(program.graph.nodes)}
-
-
-def _tensor_parity(comparison: TensorComparison) -> TensorParity:
-    return TensorParity(
-        name=comparison.name,
-        shape=comparison.shape,
-        dtype=comparison.dtype,
-        max_abs=comparison.max_abs,
-        max_rel=comparison.max_rel,
-        mismatched=comparison.mismatched,
-        note="; ".join(part for part in (comparison.problem, comparison.note) if part),
-    )
 
 
 def _listed(wrong: list[TensorComparison]) -> str:

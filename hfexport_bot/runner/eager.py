@@ -7,7 +7,7 @@ an input that the exported graph ignores.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,29 +26,39 @@ Outputs = dict[str, torch.Tensor]
 
 def run_eager(model: torch.nn.Module, inputs: Mapping[str, Any], seed: int) -> Outputs:
     """The model's output tensors by path. ``inputs`` are copied first: a forward may write into them."""
-    copied = pytree.tree_map_only(torch.Tensor, torch.clone, dict(inputs))
+    own = copied(inputs)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
     with torch.no_grad():
-        outputs = named_leaves(model(**copied))
+        outputs = named_leaves(model(**own))
     return {name: tensor.detach().clone() for name, tensor in outputs.items()}
+
+
+def copied(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """``inputs`` with tensors of their own."""
+    found: dict[str, Any] = pytree.tree_map_only(torch.Tensor, torch.clone, dict(inputs))
+    return found
 
 
 def same(left: Outputs, right: Outputs) -> bool:
     """Bit-identical, NaN for NaN."""
-    return left.keys() == right.keys() and all(
-        torch.equal(left[name].nan_to_num(nan=7e7), right[name].nan_to_num(nan=7e7))
-        if left[name].is_floating_point()
-        else torch.equal(left[name], right[name])
-        for name in left
-    )
+    return left.keys() == right.keys() and all(_same_tensor(left[name], right[name]) for name in left)
+
+
+def _same_tensor(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
 def undefined_positions(inputs: Mapping[str, Any], outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """For each output laid out along a sequence, where that sequence's own mask is 0 (boolean, batch x length)."""
     masks = {name: value for name, value in inputs.items() if is_mask(name, value) and value.dim() == 2}
-    has_decoder = any(name.startswith("decoder_") for name in inputs)
+    # Some models make the decoder's ids themselves; their outputs still tell that there are two sequences.
+    has_decoder = any(name.startswith("decoder_") for name in inputs) or any(
+        name.startswith("encoder_") for name in outputs
+    )
     found = {}
     for name, output in outputs.items():
         of_encoder = not has_decoder or name.startswith("encoder")
@@ -73,35 +83,47 @@ def reactions(model: torch.nn.Module, inputs: Mapping[str, Any], reference: Outp
 
     An input whose changed value eager refuses is left out.
     """
-    found = {}
-    for name, value in inputs.items():
-        if not isinstance(value, torch.Tensor) or value.numel() < 2:
-            continue
-        changed = {**inputs, name: _changed(name, value, seed)}
-        try:
-            moved = run_eager(model, changed, seed)
-        except Exception:  # the model's own code may refuse the value in any way it likes
-            continue
-        found[name] = _distance(reference, moved, undefined_positions(changed, reference))
+    found: dict[str, float] = {}
+    for name, changes in changed_inputs(inputs, seed).items():
+        for changed in changes:
+            try:
+                moved = run_eager(model, changed, seed)
+            except Exception:  # the model's own code may refuse the value in any way it likes
+                continue
+            distance = _distance(reference, moved, undefined_positions(changed, reference))
+            found[name] = max(distance, found.get(name, 0.0))
+            if distance >= MIN_REACTION:
+                break
     return found
 
 
-def _changed(name: str, value: torch.Tensor, seed: int) -> torch.Tensor:
-    changed = value.clone()
+def changed_inputs(inputs: Mapping[str, Any], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """For each tensor input with more than one element, ``inputs`` with that one changed, in one or two ways."""
+    return {
+        name: [{**inputs, name: changed} for changed in _changes(name, value, seed)]
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and value.numel() >= 2
+    }
+
+
+def _changes(name: str, value: torch.Tensor, seed: int) -> Iterator[torch.Tensor]:
+    changed = value.clone(memory_format=torch.contiguous_format)
     if is_mask(name, value) and value.dim() >= 2 and bool((value == 1).all()):
         changed[0, ..., : max(1, value.shape[-1] // 4)] = 0  # on the left, where causal models see it too
-        return changed
-    generator = torch.Generator().manual_seed(seed + 1)
-    if value.is_floating_point():
-        return value + torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.dtype)
-    if value.dtype == torch.bool:
-        return ~value
-    if bool((value == value.flatten()[0]).all()):
+        yield changed
+    elif value.is_floating_point():
+        generator = torch.Generator().manual_seed(seed + 1)
+        yield value + torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.dtype)
+    elif value.dtype == torch.bool:
+        yield ~value
+    elif bool((value == value.flatten()[0]).all()):
         changed.view(-1)[::2] += 1 if int(value.flatten()[0]) == 0 else -1
-        return changed
-    # The values it holds, in another order: they stay legal as ids, whatever the vocabulary.
-    order = torch.randperm(value.shape[-1], generator=generator)
-    return value[..., order] if not torch.equal(value[..., order], value) else value.roll(1, -1)
+        yield changed
+    else:
+        # The values it holds, all moved on by one: they stay legal as ids, and runs of placeholders stay together.
+        yield value.flatten().roll(1).reshape(value.shape)
+        if not torch.equal(value.roll(1, 0), value):  # a model that sums a row's tokens up notices only other rows
+            yield value.roll(1, 0)
 
 
 def _distance(before: Outputs, after: Outputs, exempt: Mapping[str, torch.Tensor]) -> float:
