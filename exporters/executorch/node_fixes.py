@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -67,6 +68,36 @@ def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.
     return True
 
 
+@register_fx_node_fix("executorch", model_change="slice the tensor instead of splitting it")
+def _fix_split_of_dynamic_tensor(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Lowering checks ``split_with_sizes_copy`` by running it on sizes it takes for fixed: the axes become static.
+
+    Pieces of a fixed size are cut out by ``slice``, which keeps the other axes dynamic.
+    """
+    if node.target not in (_aten.split.Tensor, _aten.split_with_sizes.default):
+        return False
+    source: Any = node.args[0]
+    pieces: Any = node.meta["val"]
+    axis: Any = (node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)) or 0
+    sizes = [piece.shape[axis] for piece in pieces]
+    dynamic = any(isinstance(size, torch.SymInt) for size in source.meta["val"].shape)
+    taken = list(node.users)
+    if not dynamic or any(isinstance(size, torch.SymInt) for size in sizes):
+        return False
+    if any(user.target is not operator.getitem for user in taken):
+        return False
+    for user in taken:
+        index: Any = user.args[1]
+        start = sum(sizes[:index])
+        with module.graph.inserting_before(user):
+            piece = module.graph.call_function(_aten.slice.Tensor, (source, axis, start, start + sizes[index]))
+            piece.meta.update(user.meta)
+        user.replace_all_uses_with(piece)
+        module.graph.erase_node(user)
+    module.graph.erase_node(node)
+    return True
+
+
 _LAYOUT_OPS = frozenset(
     {
         _aten.transpose.int,
@@ -96,9 +127,7 @@ def _fix_view_after_attention(module: torch.fx.GraphModule, node: torch.fx.Node)
     if not isinstance(source, torch.fx.Node) or source.target is not _aten.scaled_dot_product_attention.default:
         return False
     with module.graph.inserting_before(node):
-        copy = module.graph.call_function(
-            _aten.clone.default, (viewed,), {"memory_format": torch.contiguous_format}
-        )
+        copy = module.graph.call_function(_aten.clone.default, (viewed,), {"memory_format": torch.contiguous_format})
         copy.meta.update(viewed.meta)
     node.args = (copy, *node.args[1:])
     return True

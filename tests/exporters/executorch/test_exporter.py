@@ -122,6 +122,26 @@ def test_an_unsqueeze_of_two_dynamic_axes_lowers_only_with_the_workaround() -> N
         ExecutorchExporter().export(model, inputs(2, 5), {"disabled": {fix}})
 
 
+class Split(torch.nn.Module):
+    """A question answering head's pattern, and GPT-2's."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        start, end = x.split(1, dim=-1)
+        first, second = torch.arange(x.shape[0]).unsqueeze(-1).expand(-1, 4).split([1, 3], dim=1)
+        return {"start": start.squeeze(-1), "end": end.squeeze(-1), "first": first, "second": second}
+
+
+def test_axes_beside_a_split_stay_dynamic_only_with_the_workaround() -> None:
+    model, inputs, other = Split().eval(), {"x": torch.randn(2, 5, 2)}, {"x": torch.randn(3, 7, 2)}
+    fix = "executorch/node_fixes/fix_split_of_dynamic_tensor"
+    artifact = ExecutorchExporter().export_artifact(model, inputs)
+    torch.testing.assert_close(artifact(**other), model(**other))
+    assert artifact.workarounds == {fix: 2}
+    static = ExecutorchExporter().export_artifact(model, inputs, {"disabled": {fix}})
+    with pytest.raises(RuntimeError, match="failed with error"):
+        static(**other)
+
+
 def test_an_unknown_backend_is_refused_by_name() -> None:
     with pytest.raises(StageError, match="unknown ExecuTorch backend 'xnnpak'; known are xnnpack, portable") as caught:
         ExecutorchExporter().export(Mean().eval(), mean_inputs(), {"backend": "xnnpak"})
