@@ -428,6 +428,14 @@ def test_implementations_that_differ_by_design_hide_nothing() -> None:
     assert not found.notes
 
 
+def test_nan_that_both_implementations_give_is_eagers_answer() -> None:
+    model = bert(twist=lambda hidden, mask: hidden if exporting() else hidden * NAN)
+    found = checked(case_of(model, text(), {}), dynamic=False)
+    assert found.failure is not None
+    assert found.failure.message.startswith("hidden: 256 of 256 elements differ")
+    assert not found.notes
+
+
 def test_parts_keep_their_own_attention_implementation() -> None:
     class Pair(BertModel):
         def __init__(self, config: BertConfig) -> None:
