@@ -67,7 +67,7 @@ class Artifact:
         """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
         tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
         for name, value in self.constants.items():
-            if name in inputs and inputs[name] != value:
+            if name in inputs and repr(inputs[name]) != repr(value):
                 raise ValueError(f"{name} was exported as {value!r} and cannot be {inputs[name]!r}")
         unknown = [name for name in tensors if name not in self.input_paths]
         missing = [name for name in self.input_paths if name not in tensors]

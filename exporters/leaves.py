@@ -29,11 +29,22 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     out.
     """
     flat, _ = pytree.tree_flatten_with_path(tree)
-    return {path_name(path): leaf for path, leaf in flat if isinstance(leaf, torch.Tensor)}
+    names = _distinct(path_name(path) for path, _ in flat)
+    return {name: leaf for name, (_, leaf) in zip(names, flat, strict=True) if isinstance(leaf, torch.Tensor)}
 
 
 def spec_names(spec: pytree.TreeSpec) -> list[str]:
     """The paths of a tree specification's leaves, in order."""
     stand_ins = [torch.empty(0) for _ in range(spec.num_leaves)]  # a cache takes only tensors for leaves
     flat, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(stand_ins, spec))
-    return [path_name(path) for path, _ in flat]
+    return _distinct(path_name(path) for path, _ in flat)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Names that no two paths share: ``{"a.b": …, "a": {"b": …}}`` holds two tensors."""
+    found: dict[str, None] = {}
+    for name in names:
+        while name in found:
+            name += "_"  # noqa: PLW2901
+        found[name] = None
+    return list(found)

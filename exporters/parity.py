@@ -109,13 +109,14 @@ def _compare_elements(
     if wanted.numel() == 0:
         return _result(name, expected, note=note)
     same = (wanted == got) | (wanted.isnan() & got.isnan())
-    error = torch.where(same, 0.0, (got - wanted).abs().nan_to_num(nan=torch.inf))
+    error = torch.where(same, 0.0, (got - wanted).abs())
+    error = torch.where(error.isnan(), torch.inf, error)
     tolerance = TOLERANCES.get(expected.dtype)
     allowed = torch.zeros_like(wanted)
     if tolerance is not None:  # a value that is not finite allows no error at all
         allowed = torch.where(wanted.isfinite(), tolerance.atol + tolerance.rtol * wanted.abs(), 0.0)
     wrong = error > allowed
-    relative = torch.where(wanted == 0, 0.0, error / wanted.abs())
+    relative = torch.where(same | (wanted == 0), 0.0, error / wanted.abs())
     share = float(wrong.double().mean())
     problem = f"{int(wrong.sum())} of {wrong.numel()} elements differ, by up to {float(error.max()):.3g}"
     return _result(

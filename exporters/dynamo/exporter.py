@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, TensorArgument
 
 from exporters.artifacts import Artifact
 from exporters.base import HfExporter, PreparedInputs
@@ -77,7 +78,7 @@ class DynamoExporter(HfExporter):
                     model, (), kwargs=dict(inputs.tensors), dynamic_shapes=shapes, strict=config.strict
                 )
                 input_paths = list(named_leaves(inputs.tensors))
-                output_paths = spec_names(program.call_spec.out_spec)
+                output_paths = _tensor_outputs(program)
                 axes = axis_bounds(program, input_paths)
         return Trace(program, tuple(input_paths), tuple(output_paths), axes)
 
@@ -101,6 +102,13 @@ class DynamoExporter(HfExporter):
             stage_seconds=dict(runner.seconds),
             workarounds=dict(hits.counts),
         )
+
+
+def _tensor_outputs(program: ExportedProgram) -> list[str]:
+    """The paths of the outputs that are tensors. A ``None`` or a number among them is a constant of the call."""
+    names = spec_names(program.call_spec.out_spec)
+    specs = [spec for spec in program.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
+    return [name for name, spec in zip(names, specs, strict=True) if isinstance(spec.arg, TensorArgument)]
 
 
 @contextmanager

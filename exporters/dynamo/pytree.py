@@ -27,7 +27,7 @@ def register_cache_pytrees(model: torch.nn.Module) -> None:
     module = inspect.getmodule(type(model))
     own = [
         cls
-        for name, cls in vars(module).items()
+        for name, cls in (vars(module).items() if module else ())
         if inspect.isclass(cls) and name.endswith("Cache") and cls.__module__ == type(model).__module__
     ]
     for cls in (*_subclasses(Cache), *own):

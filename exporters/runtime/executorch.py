@@ -38,6 +38,8 @@ class ExecutorchSession:
             raise
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        outputs = self._method.execute([tensor.contiguous() for tensor in tensors])
+        found = self._method.execute([tensor.contiguous() for tensor in tensors])
+        # Inputs that the model writes into come first, constants such as None in between.
+        outputs = [value for value in found if isinstance(value, torch.Tensor)][-len(self._output_paths) :]
         # Outputs live in the runtime's planned memory, which the next call writes again.
         return {path: value.clone() for path, value in zip(self._output_paths, outputs, strict=True)}

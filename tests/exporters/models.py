@@ -22,6 +22,19 @@ class Mean(nn.Module):
         return {"logits": self.head(pooled) * scale, "nested": {"pooled": pooled}}
 
 
+class Odd(nn.Module):
+    """Outputs besides tensors, and an input that is written into. x: (batch, length)."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        x.add_(1.0)
+        return {"none": None, "twice": x * 2, "pair": (None, x * 3)}
+
+
+def assert_odd(artifact: Any) -> None:
+    outputs = artifact(x=torch.zeros(3, 4))
+    assert {name: float(value.mean()) for name, value in outputs.items()} == {"twice": 2.0, "pair.1": 3.0}
+
+
 class Branching(Mean):
     """Its trace stops at a branch on a value."""
 

@@ -12,6 +12,11 @@ def test_tensors_are_named_by_their_path() -> None:
     assert list(named_leaves(tree)) == ["a", "b.0", "b.1.0"]
 
 
+def test_paths_that_would_be_spelled_alike_stay_apart() -> None:
+    tree = {"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}
+    assert list(named_leaves(tree)) == spec_names(pytree.tree_structure(tree)) == ["a.b", "a.b_"]
+
+
 def test_model_outputs_are_named_by_field_and_index() -> None:
     output = BaseModelOutput(last_hidden_state=torch.ones(1), hidden_states=(torch.ones(1), torch.ones(1)))
     assert list(named_leaves(output)) == ["last_hidden_state", "hidden_states.0", "hidden_states.1"]

@@ -54,7 +54,9 @@ def test_what_cannot_be_compared_fails(expected: torch.Tensor, actual: torch.Ten
 
 def test_non_finite_values_of_eager_must_be_met() -> None:
     expected = torch.tensor([math.nan, math.inf, -math.inf, 1.0])
-    assert _only(expected, expected.clone()).passed
+    same = _only(expected, expected.clone())
+    assert (same.passed, same.max_abs, same.max_rel) == (True, 0.0, 0.0)
+    assert _only(expected, torch.tensor([0.0, math.inf, -math.inf, 1.0])).max_abs == math.inf
     assert not _only(expected, torch.tensor([0.0, math.inf, -math.inf, 1.0])).passed
     assert not _only(expected, torch.tensor([math.nan, -math.inf, -math.inf, 1.0])).passed
 

@@ -14,6 +14,8 @@ from exporters.stages import STAGES
 from tests.exporters.models import (
     Branching,
     Mean,
+    Odd,
+    assert_odd,
     assert_untouched,
     bert_inputs,
     mean_inputs,
@@ -145,3 +147,7 @@ def test_a_saved_artifact_runs_in_another_process(tmp_path: Path) -> None:
         "assert 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_constant_outputs_and_written_inputs_do_not_shift_the_names() -> None:
+    assert_odd(DynamoExporter().export_artifact(Odd().eval(), {"x": torch.zeros(2, 5)}))

@@ -10,7 +10,16 @@ import torch
 from exporters import ExecutorchConfig, ExecutorchExporter, StageError
 from exporters.executorch.exporter import INPUT_PATHS_METHOD, OUTPUT_PATHS_METHOD, paths_from_bytes
 from exporters.stages import STAGES
-from tests.exporters.models import Mean, assert_untouched, bert_inputs, mean_inputs, snapshot, tiny_bert
+from tests.exporters.models import (
+    Mean,
+    Odd,
+    assert_odd,
+    assert_untouched,
+    bert_inputs,
+    mean_inputs,
+    snapshot,
+    tiny_bert,
+)
 
 pytestmark = pytest.mark.export
 
@@ -146,3 +155,7 @@ def test_an_unknown_backend_is_refused_by_name() -> None:
     with pytest.raises(StageError, match="unknown ExecuTorch backend 'xnnpak'; known are xnnpack, portable") as caught:
         ExecutorchExporter().export(Mean().eval(), mean_inputs(), {"backend": "xnnpak"})
     assert caught.value.stage == "backend_preparation"
+
+
+def test_constant_outputs_and_written_inputs_do_not_shift_the_names() -> None:
+    assert_odd(ExecutorchExporter().export_artifact(Odd().eval(), {"x": torch.zeros(2, 5)}))

@@ -17,7 +17,16 @@ from exporters.onnx.reference import make_evaluator
 from exporters.registry import resolve
 from exporters.runtime.onnx import make_session
 from exporters.stages import STAGES
-from tests.exporters.models import Mean, assert_untouched, bert_inputs, mean_inputs, snapshot, tiny_bert
+from tests.exporters.models import (
+    Mean,
+    Odd,
+    assert_odd,
+    assert_untouched,
+    bert_inputs,
+    mean_inputs,
+    snapshot,
+    tiny_bert,
+)
 
 pytestmark = pytest.mark.export
 
@@ -152,3 +161,7 @@ def test_the_reference_gathers_from_data_that_is_larger_than_the_indices(axis: i
     (found,) = make_evaluator(model).run(None, {"data": data, "index": index})
     wrapped = torch.from_numpy(index % data.shape[axis])
     np.testing.assert_array_equal(found, torch.from_numpy(data).gather(axis, wrapped).numpy())
+
+
+def test_constant_outputs_and_written_inputs_do_not_shift_the_names() -> None:
+    assert_odd(OnnxExporter().export_artifact(Odd().eval(), {"x": torch.zeros(2, 5)}))
