@@ -161,6 +161,34 @@ def schema() -> None:
     click.echo(json.dumps(Report.model_json_schema(), indent=2))
 
 
+@cli.group()
+def workarounds() -> None:
+    """What the exporters work around, and why."""
+
+
+@workarounds.command("list")
+@click.option("--backend", type=click.Choice([backend.value for backend in Backend]), help="Only those of one backend.")
+@click.option("--json", "as_json", is_flag=True, help="Print them as a JSON list.")
+def list_workarounds(backend: str | None, as_json: bool) -> int:
+    """List the registered workarounds by backend and stage.
+
+    Exits with 1 when one of them patches something that the installed versions no longer have.
+    """
+    import json
+
+    from hfexport_bot.execution.listing import list_workarounds as ask
+    from hfexport_bot.reporting.workarounds import render_workarounds
+
+    found = sorted(
+        (each for each in ask() if backend in (None, each.backend)), key=lambda each: (each.backend, each.stage)
+    )
+    text = (
+        json.dumps([each.model_dump(mode="json") for each in found], indent=2) if as_json else render_workarounds(found)
+    )
+    click.echo(text)
+    return FINDINGS if any(each.unresolved for each in found) else CLEAN
+
+
 def _carry_out(
     process: _Process,
     work: Callable[[Overrides, Surroundings], Finished],

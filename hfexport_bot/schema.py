@@ -339,6 +339,21 @@ class Fatal(Record):
 RunnerEvent = Annotated[Ready | StageBegan | CaseFinished | Fatal, Field(discriminator="type")]
 
 
+class WorkaroundInfo(Record):
+    """One registered workaround. ``unresolved`` are those of its ``targets`` that lead nowhere in the installed
+    versions."""
+
+    id: Name
+    kind: Name
+    backend: Backend
+    stage: Name
+    reason: Text
+    upstream: Name = ""
+    model_change: Text = ""
+    targets: tuple[Name, ...] = ()
+    unresolved: tuple[Name, ...] = ()
+
+
 # -- The report -----------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ import pytest
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.schema import (
+    Backend,
     CaseFinished,
     CaseRequest,
     Layout,
@@ -26,6 +27,7 @@ from hfexport_bot.schema import (
     Report,
     RunnerEvent,
     RunnerSetup,
+    WorkaroundInfo,
 )
 
 
@@ -407,3 +409,27 @@ assert not heavy, heavy
 def test_help_loads_nothing_heavy(script: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.process
+def test_workarounds_are_listed_by_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workarounds", "list", "--backend", "executorch", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {each["backend"] for each in listed} == {"executorch"}
+
+
+def test_a_workaround_that_no_longer_finds_its_target_fails_the_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = WorkaroundInfo(
+        id="dynamo/model_patches/x",
+        kind="patch",
+        backend=Backend.DYNAMO,
+        stage="model_patches",
+        reason="r",
+        targets=("a.b",),
+        unresolved=("a.b",),
+    )
+    monkeypatch.setattr("hfexport_bot.execution.listing.list_workarounds", lambda: (lost,))
+    assert main(["workarounds", "list"]) == 1
+    assert "dynamo/model_patches/x: a.b does not resolve" in capsys.readouterr().out

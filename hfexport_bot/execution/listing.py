@@ -1,0 +1,52 @@
+"""Ask a runner's interpreter which workarounds are registered there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from hfexport_bot.errors import RunError
+from hfexport_bot.execution.environment import private_home, runner_environment
+from hfexport_bot.schema import WorkaroundInfo
+
+_SECONDS = 300
+_MAX_BYTES = 4 << 20
+
+
+def list_workarounds(command: Sequence[str] | None = None) -> tuple[WorkaroundInfo, ...]:
+    """Every registered workaround, in order of registration.
+
+    ``command`` is started in place of the runner's listing, with ``--events-fd N`` appended. Raises `RunError` when it
+    fails or writes something else.
+    """
+    command = command or (sys.executable, "-P", "-m", "hfexport_bot.runner.listing")
+    # Files rather than pipes: nothing it writes can make either side wait.
+    with private_home() as home, tempfile.TemporaryFile() as found, tempfile.TemporaryFile() as log:
+        try:
+            subprocess.run(
+                [*command, "--events-fd", str(found.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                env=runner_environment(os.environ, home),
+                pass_fds=[found.fileno()],
+                check=True,
+                timeout=_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"the workarounds could not be listed within {_SECONDS} s") from None
+        except subprocess.CalledProcessError as error:
+            log.seek(0)
+            last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise RunError(f"the workarounds could not be listed (exit code {error.returncode}): {last}") from None
+        found.seek(0)
+        try:
+            return tuple(WorkaroundInfo.model_validate_json(line) for line in found.read(_MAX_BYTES).splitlines())
+        except ValidationError as error:
+            raise RunError(f"the list of workarounds cannot be read: {error}") from None
