@@ -18,6 +18,7 @@ from exporters.stages import STAGES, OnStage, StageRunner
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
+    from exporters.generation import GenerationExport
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,35 @@ class HfExporter(ABC):
         prepared = prepare_inputs(model, inputs)
         with torch.no_grad():
             return self._export(model, prepared, checked, StageRunner(self.backend, on_stage), Hits())
+
+    def export_for_generation(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, Any],
+        config: DynamoConfig | Mapping[str, Any] | None = None,
+        generation_config: Any = None,
+        *,
+        on_stage: OnStage | None = None,
+    ) -> GenerationExport:
+        """The programs of prefill and decode, as ``generate`` really calls the model, and a loop over them.
+
+        Args:
+            model: a decoder-only model with a growing cache of keys and values, in eval mode.
+            inputs: arguments of ``generate``, ``input_ids`` of at least two prompts of at least two tokens; with an
+                ``attention_mask``, the programs take padded prompts.
+            generation_config: settings of ``generate``, the model's own by default; decoding is greedy.
+
+        Raises:
+            ValueError: the model does not decode in this way.
+            StageError: a stage failed.
+        """
+        from exporters.generation import GenerationExport, capture_steps, ending_of
+
+        if model.training:
+            raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
+        steps = capture_steps(model, inputs, generation_config)
+        artifacts = {name: self.export_artifact(model, call, config, on_stage=on_stage) for name, call in steps.items()}
+        return GenerationExport(artifacts, ending_of(model, generation_config))
 
     @abstractmethod
     def _export(

@@ -57,7 +57,8 @@ def _flatten(value: Any) -> tuple[list[Any], Any]:
 def _flatten_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
     leaves: _Named = []
     context = _flatten_to_context(value, leaves, "")
-    return [(pytree.GetAttrKey(name), leaf) for name, leaf in leaves], context
+    # Not an attribute key: torch.export takes those apart at the dots.
+    return [(pytree.MappingKey(name), leaf) for name, leaf in leaves], context
 
 
 def _unflatten(leaves: Any, context: Any) -> Any:

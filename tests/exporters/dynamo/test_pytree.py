@@ -94,6 +94,31 @@ def test_plain_values_come_back_equal(value: Any) -> None:
     assert type(back) is type(value)
 
 
+class Grow(torch.nn.Module):
+    def forward(self, cache: Any, x: torch.Tensor) -> Any:
+        keys, values = cache.update(x, 2 * x, 0)
+        return {"sum": keys.sum() + values.sum(), "cache": cache}
+
+
+@pytest.mark.export
+def test_a_cache_can_go_into_a_graph_and_come_out_grown() -> None:
+    from transformers import DynamicCache
+
+    from exporters import DynamoExporter
+
+    def inputs(length: int) -> dict[str, Any]:
+        cache = DynamicCache()
+        cache.update(torch.ones(2, 2, length, 4), torch.ones(2, 2, length, 4), 0)
+        return {"cache": cache, "x": torch.ones(2, 2, 3, 4)}
+
+    given = inputs(5)
+    artifact = DynamoExporter().export_artifact(Grow().eval(), given)
+    assert given["cache"].get_seq_length() == 5
+    assert artifact.input_paths == ("cache.layers.0.keys", "cache.layers.0.values", "x")
+    assert artifact.output_paths == ("sum", "cache.layers.0.keys", "cache.layers.0.values")
+    assert artifact(**inputs(7))["cache.layers.0.keys"].shape == (2, 2, 10, 4)
+
+
 def test_a_function_cannot_be_described() -> None:
     with pytest.raises(TypeError, match="cannot describe a function"):
         _flatten_to_context(lambda: None, [], "")
