@@ -84,10 +84,10 @@ class HfExporter(ABC):
         *,
         on_stage: OnStage | None = None,
     ) -> GenerationExport:
-        """The programs of prefill and decode, as ``generate`` really calls the model, and a loop over them.
+        """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
         Args:
-            model: a decoder-only model with a growing cache of keys and values, in eval mode.
+            model: with a growing cache of keys and values, decoder-only or encoder-decoder, in eval mode.
             inputs: arguments of ``generate``, ``input_ids`` of at least two prompts of at least two tokens; with an
                 ``attention_mask``, the programs take padded prompts.
             generation_config: settings of ``generate``, the model's own by default; decoding is greedy.
@@ -101,7 +101,10 @@ class HfExporter(ABC):
         if model.training:
             raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
         steps = capture_steps(model, inputs, generation_config)
-        artifacts = {name: self.export_artifact(model, call, config, on_stage=on_stage) for name, call in steps.items()}
+        artifacts = {
+            name: self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
+            for name, step in steps.items()
+        }
         return GenerationExport(artifacts, ending_of(model, generation_config))
 
     @abstractmethod

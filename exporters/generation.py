@@ -1,7 +1,8 @@
 """Export a model for generation: the forward calls that ``generate`` really makes, and a loop that makes them again.
 
-``generate`` is run once for two tokens. Its first call of the model is the prefill (the whole prompt, no cache), its
-second the decode (one token, the prompt's cache). Both are exported with the arguments they were called with.
+``generate`` is run once for a few tokens and its calls are recorded. A decoder-only model gives a prefill (the whole
+prompt, no cache) and a decode (one token and a cache); an encoder-decoder an encoder before them. Each is exported with
+the arguments it was called with.
 """
 
 from __future__ import annotations
@@ -21,41 +22,91 @@ from exporters.leaves import named_leaves
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
 
-STEPS = ("prefill", "decode")
+#: Arguments of the recorded calls that the loop can make again, besides caches.
+_KNOWN = {"input_ids", "decoder_input_ids", "attention_mask", "position_ids", "encoder_outputs"}
+
+#: Settings of ``generate`` that change which token is the best one, with the values that change nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1.0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "bad_words_ids": (None,),
+    "sequence_bias": (None,),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "exponential_decay_length_penalty": (None,),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "guidance_scale": (None, 1.0),
+    "watermarking_config": (None,),
+}
 
 
-def capture_steps(model: Any, inputs: Mapping[str, Any], generation_config: Any = None) -> dict[str, dict[str, Any]]:
-    """The keyword arguments of the model's forward in the prefill and in the decode step.
+@dataclass(frozen=True)
+class Step:
+    """One forward of generation: a module and the keyword arguments it is called with."""
+
+    module: Any
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How sequences begin, end and are filled up; token ids."""
+
+    eos: tuple[int, ...]
+    pad: int
+    start: int | None = None
+    forced_first: int | None = None
+    forced_last: int | None = None
+
+
+def capture_steps(model: Any, inputs: Mapping[str, Any], generation_config: Any = None) -> dict[str, Step]:
+    """The forward calls of ``generate``: ``encoder`` (of an encoder-decoder), ``prefill`` and ``decode``.
 
     Args:
-        model: a decoder-only model that can generate, in eval mode.
-        inputs: arguments of ``generate``: a prompt of at least two tokens, batch of at least two.
-        generation_config: passed on to ``generate``; decoding is greedy whatever it says.
+        model: in eval mode.
+        inputs: arguments of ``generate``: ``input_ids`` of at least two prompts of at least two tokens.
+        generation_config: settings of ``generate``, the model's own by default.
 
     Raises:
-        ValueError: the model does not generate, is an encoder-decoder, or keeps no growing cache of keys and values.
+        ValueError: the model does not generate, its settings ask for more than the best token, or it decodes in a way
+            that the loop cannot repeat.
     """
     if not callable(getattr(model, "generate", None)) or not model.can_generate():
         raise ValueError(f"{type(model).__name__} cannot generate; export its forward with export() instead")
-    if model.config.is_encoder_decoder:
-        raise ValueError(f"{type(model).__name__} is an encoder-decoder, which cannot be exported for generation yet")
+    _require_plain_greedy(generation_config or model.generation_config)
     register_cache_pytrees(model)
-    with _recorded_calls(model) as calls, torch.no_grad():
+    calls, encoder_calls, encoder = _record(model, inputs, generation_config)
+    # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
+    first_decode = 2 if encoder is not None else 1
+    if len(calls) <= first_decode:
+        raise ValueError(f"{type(model).__name__}.generate called forward {len(calls)} times for three tokens")
+    steps = {"prefill": Step(model, calls[0]), "decode": Step(model, calls[first_decode])}
+    if encoder is not None:
+        steps = {"encoder": Step(encoder, encoder_calls[0]), **steps}
+    _require_growing_cache(model, steps["decode"].inputs)
+    for name, step in steps.items():
+        _require_known_arguments(model, name, step.inputs)
+    return steps
+
+
+def _record(
+    model: Any, inputs: Mapping[str, Any], generation_config: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Any]:
+    """The calls of the model and of its encoder while ``generate`` makes three tokens, and the encoder."""
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else None
+    with _recorded_calls(model) as calls, _recorded_calls(encoder) as encoder_calls, torch.no_grad():
         model.generate(
             **_with_padding(inputs),
             generation_config=generation_config,
             do_sample=False,
             num_beams=1,
-            min_new_tokens=2,
-            max_new_tokens=2,
+            min_new_tokens=3,
+            max_new_tokens=3,
         )
-    if len(calls) < len(STEPS):
-        raise ValueError(f"{type(model).__name__}.generate called forward {len(calls)} times for two tokens")
-    steps = {name: _with_tensors_or_plain(call) for name, call in zip(STEPS, calls, strict=False)}
-    _require_growing_cache(model, steps["decode"])
-    for name, call in steps.items():
-        _require_known_arguments(model, name, call)
-    return steps
+    return calls, encoder_calls, encoder
 
 
 def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,39 +121,60 @@ def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _recorded_calls(model: Any) -> Iterator[list[dict[str, Any]]]:
+def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
     """Keep a copy of the arguments of every forward, caches included, from before it ran."""
     calls: list[dict[str, Any]] = []
-    original = model.forward
-    shadowed = "forward" in vars(model)
+    if module is None:
+        yield calls
+        return
+    original = module.forward
+    shadowed = "forward" in vars(module)
 
-    def forward(**arguments: Any) -> Any:
-        given = {name: value for name, value in arguments.items() if value is not None}
-        calls.append(pytree.tree_map_only(torch.Tensor, torch.clone, given))
-        return original(**arguments)
+    def forward(*positional: Any, **arguments: Any) -> Any:
+        named = inspect.signature(original).bind_partial(*positional).arguments | arguments
+        copied = pytree.tree_map_only(torch.Tensor, torch.clone, named)
+        calls.append({name: value for name, value in copied.items() if _is_kept(value)})
+        return original(*positional, **arguments)
 
     # generate looks at the signature to tell which arguments a model takes
     forward.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    model.forward = forward
+    module.forward = forward
     try:
         yield calls
     finally:
         if shadowed:
-            model.forward = original
+            module.forward = original
         else:
-            del model.forward
+            del module.forward
 
 
-def _with_tensors_or_plain(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Without objects that hold no tensor yet: the empty cache of a prefill, which the model makes for itself."""
-    plain = (bool, int, float, str)
-    return {name: value for name, value in call.items() if named_leaves({name: value}) or isinstance(value, plain)}
+def _is_kept(value: Any) -> bool:
+    """Tensors, what holds some, and plain settings. The empty cache of a prefill is left to the model to make."""
+    return isinstance(value, bool | int | float | str) or bool(named_leaves({"value": value}))
+
+
+def _require_plain_greedy(config: Any) -> None:
+    asked = [name for name, neutral in _NEUTRAL.items() if getattr(config, name, None) not in neutral]
+    if asked:
+        raise ValueError(
+            f"the generation config sets {', '.join(asked)}, which the exported loop does not apply; "
+            "pass a generation_config without"
+        )
 
 
 def _require_growing_cache(model: Any, decode: Mapping[str, Any]) -> None:
-    from transformers.cache_utils import Cache, DynamicLayer
+    from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-    caches = [value for value in decode.values() if isinstance(value, Cache)]
+    caches: list[Any] = [value for value in decode.values() if isinstance(value, Cache)]
+    caches = [
+        part
+        for cache in caches
+        for part in (
+            (cache.self_attention_cache, cache.cross_attention_cache)
+            if isinstance(cache, EncoderDecoderCache)
+            else (cache,)
+        )
+    ]
     layers = [layer for cache in caches for layer in getattr(cache, "layers", ())]
     odd = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
     if not layers or odd:
@@ -114,21 +186,19 @@ def _require_known_arguments(model: Any, step: str, call: Mapping[str, Any]) -> 
     """Refuse a step whose arguments the loop could not make again. Positions are compared with the rule for them."""
     from transformers.cache_utils import Cache
 
-    known = {"input_ids", "attention_mask", "position_ids"}
-    tensors = {name for name, value in call.items() if isinstance(value, torch.Tensor)}
-    nested = {
-        n for n, value in call.items() if n not in tensors and not isinstance(value, Cache) and named_leaves(value)
-    }
-    odd = sorted((tensors | nested) - known)
+    odd = sorted(
+        name
+        for name, value in call.items()
+        if name not in _KNOWN and not isinstance(value, Cache) and named_leaves({name: value})
+    )
     if odd:
         raise ValueError(f"{type(model).__name__} takes {', '.join(odd)} in {step}, which the loop cannot make yet")
-    if "position_ids" in call:
-        positions = call["position_ids"]
+    positions = call.get("position_ids")
+    if positions is not None:
         mask = call.get("attention_mask", torch.ones(1, int(positions.max()) + 1))
-        expected = _positions(mask, call["input_ids"].shape[1]).expand_as(positions)
-        if not torch.equal(positions, expected):
+        if not torch.equal(positions, _positions(mask, call["input_ids"].shape[1]).expand_as(positions)):
             raise ValueError(
-                f"{type(model).__name__} counts positions in a way of its own, which the loop does not know yet"
+                f"{type(model).__name__} counts positions in its own way, which the loop does not know yet"
             )
 
 
@@ -137,81 +207,97 @@ def _positions(mask: torch.Tensor, length: int) -> torch.Tensor:
     return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
 
 
-@dataclass(frozen=True)
-class _Ending:
-    """When a sequence is over, and what follows it."""
-
-    eos: tuple[int, ...]
-    pad: int
+def ending_of(model: Any, generation_config: Any = None) -> Ending:
+    """The special tokens as ``generate`` settles them."""
+    config = generation_config or model.generation_config
+    eos = config.eos_token_id
+    ids = () if eos is None else tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)
+    pad = config.pad_token_id
+    start = config.decoder_start_token_id if config.decoder_start_token_id is not None else config.bos_token_id
+    return Ending(
+        eos=ids,
+        pad=int(pad if pad is not None else ids[0] if ids else 0),
+        start=start if model.config.is_encoder_decoder else None,
+        forced_first=config.forced_bos_token_id,
+        forced_last=config.forced_eos_token_id,
+    )
 
 
 class GenerationExport(dict[str, Any]):
-    """The native programs by step, ``{"prefill": …, "decode": …}``.
+    """The native programs by step: ``prefill`` and ``decode``, and ``encoder`` for an encoder-decoder.
 
     Attributes:
         artifacts: the same as `Artifact`s.
     """
 
-    def __init__(self, artifacts: Mapping[str, Artifact], ending: _Ending) -> None:
+    def __init__(self, artifacts: Mapping[str, Artifact], ending: Ending) -> None:
         super().__init__({name: artifact.program for name, artifact in artifacts.items()})
         self.artifacts = dict(artifacts)
         self._ending = ending
 
-    def generate(self, *, max_new_tokens: int, **inputs: torch.Tensor) -> torch.Tensor:
+    def generate(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, max_new_tokens: int
+    ) -> torch.Tensor:
         """Greedy decoding in the artifacts' runtime.
 
         Args:
+            input_ids: (batch, length), int64; the prompt, or what the encoder reads.
+            attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). Ones by
+                default.
             max_new_tokens: how many tokens to add at most, at least 1.
-            inputs: ``input_ids`` (batch, length), int64, and the mask where the export had one, padded on the left.
 
         Returns:
-            The prompt and the new tokens, (batch, length + new), as eager's greedy ``generate`` gives them: a sequence
-            that is over is filled up with the padding token.
+            What eager's greedy ``generate`` gives: the prompt (for an encoder-decoder the start token) and the new
+            tokens, (batch, length + new); a sequence that is over is filled up with the padding token.
 
         Raises:
-            ValueError: the inputs do not fit the prefill's graph, or have padding where the export had no mask.
+            ValueError: the inputs do not fit, or have padding where the export had no mask.
         """
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        prefill, decode = (self.artifacts[step] for step in STEPS)
-        sequence = inputs["input_ids"]
-        mask = inputs.get("attention_mask", torch.ones_like(sequence))
-        _refuse_unknown(inputs)
-        if "attention_mask" not in prefill.input_paths and bool((mask == 0).any()):
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if not any("attention_mask" in each.input_paths for each in self.artifacts.values()) and bool(
+            (mask == 0).any()
+        ):
             raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
-        state = prefill(**_step_inputs(prefill.input_paths, sequence, mask, {}))
+        state: dict[str, torch.Tensor] = {}
+        sequence = input_ids
+        if "encoder" in self.artifacts:
+            encoded = self._run("encoder", input_ids, mask, {})
+            state = {f"encoder_outputs.{path}": value for path, value in encoded.items()}
+            sequence = torch.full((len(input_ids), 1), self._ending.start or 0, dtype=input_ids.dtype)
+        return self._decode(sequence, mask, state, max_new_tokens)
+
+    def _decode(
+        self, sequence: torch.Tensor, mask: torch.Tensor, state: dict[str, torch.Tensor], steps: int
+    ) -> torch.Tensor:
         over = torch.zeros(len(sequence), dtype=torch.bool)
-        for step in range(max_new_tokens):
-            token = state["logits"][:, -1].argmax(-1)
+        grows = "encoder" not in self.artifacts  # an encoder's mask stays as it is
+        found = self._run("prefill", sequence, mask, state)
+        for step in range(steps):
+            token = found["logits"][:, -1].argmax(-1)
+            forced = self._forced(step, steps)
+            token = token if forced is None else torch.full_like(token, forced)
             token = torch.where(over, self._ending.pad, token)
             sequence = torch.cat([sequence, token[:, None]], dim=1)
             over |= torch.isin(token, torch.tensor(self._ending.eos, dtype=token.dtype))
-            if bool(over.all()) or step == max_new_tokens - 1:
+            if bool(over.all()) or step == steps - 1:
                 break
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            state = decode(**_step_inputs(decode.input_paths, token[:, None], mask, state))
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1) if grows else mask
+            found = self._run("decode", token[:, None], mask, {**state, **found})
         return sequence
 
+    def _forced(self, step: int, steps: int) -> int | None:
+        last = self._ending.forced_last if step == steps - 1 else None
+        first = self._ending.forced_first if step == 0 and self._ending.start is not None else None
+        return first if last is None else last
 
-def _refuse_unknown(inputs: Mapping[str, Any]) -> None:
-    unknown = sorted(set(inputs) - {"input_ids", "attention_mask"})
-    if unknown:
-        raise ValueError(f"generate takes input_ids and attention_mask, not {', '.join(unknown)}")
-
-
-def _step_inputs(
-    paths: tuple[str, ...], tokens: torch.Tensor, mask: torch.Tensor, state: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """A step's inputs: tokens, the mask over all tokens so far, positions, and the cache that came out of the last
-    step under the same name."""
-    made = {"input_ids": tokens, "attention_mask": mask, "position_ids": _positions(mask, tokens.shape[1])}
-    return {path: made[path] if path in made else state[path] for path in paths}
-
-
-def ending_of(model: Any, generation_config: Any = None) -> _Ending:
-    """The tokens that end a sequence and fill it up, as ``generate`` settles them."""
-    config = generation_config or model.generation_config
-    eos = config.eos_token_id
-    ids = () if eos is None else tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)
-    pad = config.pad_token_id
-    return _Ending(ids, int(pad if pad is not None else ids[0] if ids else 0))
+    def _run(
+        self, step: str, tokens: torch.Tensor, mask: torch.Tensor, state: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """One step: tokens, the mask, positions, and from ``state`` what an earlier step gave under the same name."""
+        made = {"input_ids": tokens, "decoder_input_ids": tokens, "attention_mask": mask}
+        artifact = self.artifacts[step]
+        if "position_ids" in artifact.input_paths:
+            made["position_ids"] = _positions(mask, tokens.shape[1])
+        return artifact(**{path: made[path] if path in made else state[path] for path in artifact.input_paths})

@@ -46,7 +46,7 @@ def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str,
 def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int]) -> Any:
     if isinstance(value, torch.Tensor):
         return {axis: _dim(size, max_size, bounds.get(axis)) for axis, size in enumerate(value.shape)}
-    if isinstance(value, dict):
+    if type(value) is dict:  # a ModelOutput is a dict too, and a node of its own
         return {key: _spec(item, max_size, {}) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_spec(item, max_size, {}) for item in value)
