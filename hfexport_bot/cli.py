@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.schema import Backend, Report, Shapes, VerdictKind
+from hfexport_bot.schema import Backend, Report, Shapes, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,14 +34,17 @@ if TYPE_CHECKING:
 CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
 
 
 @dataclass
 class _Process:
-    """What a whole process shares: whether tracebacks are wanted, and a runner other than the real one."""
+    """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its list
+    of workarounds."""
 
     debug: bool = False
     run_cases: RunCases | None = None
+    list_workarounds: _ListWorkarounds | None = None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -230,6 +233,7 @@ def _carry_out(
 
     around = Surroundings(
         run_cases=process.run_cases or _real_run_cases(),
+        list_workarounds=process.list_workarounds or _real_list_workarounds(),
         watch=watch,
         today=datetime.now(UTC).date(),
         jobs=jobs,
@@ -264,6 +268,12 @@ def _real_run_cases() -> RunCases:
     return run_cases
 
 
+def _real_list_workarounds() -> _ListWorkarounds:
+    from hfexport_bot.execution.listing import list_workarounds
+
+    return list_workarounds
+
+
 def _check_writable(out: Path) -> None:
     """Find out before the work whether its reports can be kept."""
     try:
@@ -274,9 +284,14 @@ def _check_writable(out: Path) -> None:
         raise UsageError(f"cannot write to {out}: {error.strerror}; give another folder with --out") from None
 
 
-def main(arguments: Sequence[str] | None = None, run_cases: RunCases | None = None) -> int:
-    """Run the command line and return its exit code; ``run_cases`` stands in for the real runner."""
-    process = _Process(run_cases=run_cases)
+def main(
+    arguments: Sequence[str] | None = None,
+    run_cases: RunCases | None = None,
+    list_workarounds: _ListWorkarounds | None = None,
+) -> int:
+    """Run the command line and return its exit code; ``run_cases`` and ``list_workarounds`` stand in for the real
+    runner's."""
+    process = _Process(run_cases=run_cases, list_workarounds=list_workarounds)
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -15,10 +16,11 @@ from hfexport_bot.changes.layout import detect_layout
 from hfexport_bot.changes.place import find_place
 from hfexport_bot.changes.targets import resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree
+from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import PlannedCase, plan_cases
-from hfexport_bot.schema import Layout, Report, Revision, RunnerSetup
+from hfexport_bot.schema import Layout, OutcomeKind, Report, Revision, RunnerSetup, WorkaroundInfo
 from hfexport_bot.settings import (
     SETTINGS_PATH,
     AcceptedEntry,
@@ -39,9 +41,11 @@ Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command is handed in from outside: the runner, the day, who watches, and how much to do at a time."""
+    """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, and how much
+    to do at a time."""
 
     run_cases: RunCases
+    list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
     watch: Watch
     today: date
     jobs: int | None = None
@@ -59,7 +63,7 @@ class Finished:
 def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, around: Surroundings) -> Finished:
     """Run what changed between the merge base of two revisions and ``head`` on both sides.
 
-    Raises `UsageError` for a folder that is no repository, an unknown revision and wrong settings.
+    Raises `UsageError` for a folder that is no repository, an unknown revision or workaround, and wrong settings.
     """
     started = time.monotonic()
     git = Git(repo)
@@ -69,6 +73,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
     head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
     settings = combine(base_file, head_file, overrides)
+    _check_disabled(settings, around)
 
     layout = detect_layout(head_tree)
     selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout)
@@ -98,7 +103,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
         not_run=selection.not_run,
-        notes=(*notes, *_notes(expired, result)),
+        notes=(*notes, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
@@ -110,7 +115,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:
     """Run the named models of one revision: of a folder, or of the installed transformers.
 
-    Raises `UsageError` for an unknown model or class, naming the nearest, and for wrong settings.
+    Raises `UsageError` for an unknown model, class or workaround, naming the nearest, and for wrong settings.
     """
     started = time.monotonic()
     place = find_place(names, folder)
@@ -118,6 +123,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     installed = place.layout is Layout.INSTALLED
     file = SettingsFile() if installed else read_settings(tree.read, str(place.root))
     settings = combine(file, file, overrides)
+    _check_disabled(settings, around)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
     planned = plan_cases(selection, settings.backends, settings.shapes)
     setup = _setup(
@@ -134,7 +140,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
         command="check",
         head=Revision(name=place.name),
         cases=make_cases(planned, None, result.head, accepted=accepted),
-        notes=_notes(expired, result),
+        notes=_notes(settings, expired, result),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
@@ -171,15 +177,32 @@ def _log_dir(around: Surroundings, side: SideName) -> str | None:
     return str(around.logs / side) if around.logs else None
 
 
-def _notes(expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:
+def _check_disabled(settings: Settings, around: Surroundings) -> None:
+    """Refuse to disable a workaround that there is not: that run would measure something else than was asked for."""
+    if not settings.disabled_workarounds or settings.base_hooks.workarounds or settings.head_hooks.workarounds:
+        return  # a repository's own workarounds are on no list
+    known = [each.id for each in around.list_workarounds()]
+    for name in settings.disabled_workarounds:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise UsageError(f"--disable-workaround: unknown workaround {name!r}{hint}")
+
+
+def _notes(settings: Settings, expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:
     return (
+        *(f"the workaround `{name}` was disabled" for name in settings.disabled_workarounds),
         *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
         *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
     )
 
 
 def _failure(result: SessionResult) -> str:
-    """A run in which no runner worked says nothing of the change, whatever its verdicts add up to."""
+    """A run in which no runner worked, or no case came past the repository's case function, says nothing of the
+    change, whatever its verdicts add up to."""
     if result.ran and len(result.fatal) == len(result.ran):
         return next(iter(result.fatal.values()))
+    outcomes = [*result.base.values(), *result.head.values()]
+    if outcomes and all(each.kind is OutcomeKind.ERROR and each.error_type == "HookError" for each in outcomes):
+        return outcomes[0].message
     return ""

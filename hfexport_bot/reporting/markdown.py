@@ -25,7 +25,7 @@ from hfexport_bot.reporting.summary import (
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
-from hfexport_bot.verdicts.compare import CLEAN, counts, failing
+from hfexport_bot.verdicts.compare import CLEAN, counts
 from hfexport_bot.verdicts.upstream import UpstreamIssue, candidates, known_issues, matches
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
@@ -72,7 +72,7 @@ class Section(Generic[_T]):
 def render(report: Report, limit: int = MAX_CHARS) -> str:
     """The report as GitHub-flavoured Markdown of at most ``limit`` characters (10,000 or more). What did
     not fit is counted in its section."""
-    head = f"## Export check: {headline(report, safe=not failing(report))}\n\n{_facts(report)}\n"
+    head = f"## Export check: {headline(report)}\n\n{_facts(report)}\n"
     if report.failure:
         head += f"\nThe run failed: {code(report.failure, 400)}\n"
     parts = [head]

@@ -19,7 +19,7 @@ from hfexport_bot.schema import (
     Task,
     VerdictKind,
 )
-from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts
+from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing
 
 BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
 
@@ -195,13 +195,26 @@ def backends_of(report: Report) -> tuple[Backend, ...]:
     return tuple(backend for backend in BACKENDS if backend in used)
 
 
-def headline(report: Report, safe: bool) -> str:
+def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
+    """Whether a ``run`` calls its change safe to merge. A run that failed, or in which no case passed on either side,
+    could not have seen a regression: unknown."""
+    if report.failure:
+        return "unknown"
+    if failing(report):
+        return "no"
+    sides = [side for case in report.cases for side in (case.base, case.head) if side]
+    passed = any(side.kind is OutcomeKind.PASS for side in sides)
+    return "yes" if passed or not report.cases else "unknown"
+
+
+def headline(report: Report) -> str:
     """The report in one line."""
     found = counts(report)
+    safety = f"safe to merge: {merge_safety(report)}"
     if report.failure:
-        return "the run failed" if report.command == "check" else "the run failed · safe to merge: unknown"
+        return "the run failed" if report.command == "check" else f"the run failed · {safety}"
     if not report.cases:
-        return "nothing to run" if report.command == "check" else "nothing affected · safe to merge: yes"
+        return "nothing to run" if report.command == "check" else f"nothing affected · {safety}"
     if report.command == "check":
         verb = "passes" if found.cases == 1 else "pass"
         return f"{found.passing:,} of {plural(found.cases, 'case')} {verb}"
@@ -214,7 +227,9 @@ def headline(report: Report, safe: bool) -> str:
         for verdict, word in ((VerdictKind.FIXED, "fixed"), (VerdictKind.CHANGED, "changed"))
         if found.verdicts.get(verdict)
     ]
-    return " · ".join([*parts, f"safe to merge: {'yes' if safe else 'no'}"])
+    if merge_safety(report) == "unknown":
+        safety += ", no case passed on either side"
+    return " · ".join([*parts, safety])
 
 
 def count_line(found: Counts) -> str:

@@ -14,6 +14,7 @@ from hfexport_bot.reporting.summary import (
     count_line,
     duration,
     headline,
+    merge_safety,
     row_labels,
     rows,
 )
@@ -44,9 +45,9 @@ def print_report(report: Report, console: Console) -> None:
         _print(console, f"note: {plain(note, 400)}", "yellow")
     if report.failure:
         _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
-    bad = failing(report)
     _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")
-    _print(console, f"Export check: {headline(report, safe=not bad)}", "bold red" if bad else "bold green")
+    colour = "red" if failing(report) else "yellow" if merge_safety(report) == "unknown" else "green"
+    _print(console, f"Export check: {headline(report)}", f"bold {colour}")
 
 
 def _worth_telling(case: CaseReport) -> bool:

@@ -86,7 +86,13 @@ def out(tmp_path: Path) -> Path:
 def run(repository: Any, out: Path, *more: str, runner: Any = None) -> tuple[int, Any]:
     runner = runner or FakeRunner()
     arguments = ["run", "--repo", str(repository.path), "--base", "main", "--out", str(out), *more]
-    return main(arguments, run_cases=runner), runner
+    return main(arguments, run_cases=runner, list_workarounds=registered), runner
+
+
+def registered() -> tuple[WorkaroundInfo, ...]:
+    """A list of one workaround."""
+    name = "onnx/ir_fixes/share"
+    return (WorkaroundInfo(id=name, kind="ir_fix", backend=Backend.ONNX, stage="ir_fixes", reason="r"),)
 
 
 def report_in(out: Path) -> Report:
@@ -168,11 +174,13 @@ def test_accepted_findings_of_base_and_their_end(repository: Any, out: Path) -> 
 
 
 def test_options_reach_the_runner(changed: Any, out: Path) -> None:
-    options = ("--seconds", "9", "--memory-gb", "1", "--jobs", "4", "--disable-workaround", "w", "--shapes", "static")
+    options = ("--disable-workaround", "onnx/ir_fixes/share")
+    options += ("--seconds", "9", "--memory-gb", "1", "--jobs", "4", "--shapes", "static")
     _, runner = run(changed, out, *options)
     setup, ids, _ = runner.calls["head"]
     assert (setup.limits.wall_seconds, setup.limits.memory_bytes, setup.jobs) == (9, 1 << 30, 2)
-    assert setup.disabled_workarounds == ("w",)
+    assert setup.disabled_workarounds == ("onnx/ir_fixes/share",)
+    assert "the workaround `onnx/ir_fixes/share` was disabled" in report_in(out).notes
     assert ids == [f"modeling_a/AModel/{backend}/static/forward" for backend in ("dynamo", "onnx", "executorch")]
 
 
@@ -245,6 +253,51 @@ def test_a_run_without_a_working_runner_is_three_and_still_reported(changed: Any
     assert code == 3
     assert "torch does not import" in capsys.readouterr().err
     assert len(report_in(out).cases) == 3
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_case_function_that_stops_every_case_fails_the_run(
+    changed: Any, out: Path, command: str, capsys: Any
+) -> None:
+    def runner(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        outcome = Outcome(
+            kind=OutcomeKind.ERROR, stage="source", error_type="HookError", message="c.py has no function 'f'"
+        )
+        return RunResult({request.id: outcome for request in requests})
+
+    if command == "run":
+        code, _ = run(changed, out, runner=runner)
+    else:
+        code = main(["check", str(changed.path / "modeling_a.py"), "--out", str(out)], run_cases=runner)
+    assert code == 3
+    assert "the run failed: c.py has no function 'f'" in capsys.readouterr().err
+    assert report_in(out).failure == "c.py has no function 'f'"
+    assert "safe to merge: yes" not in (out / "report.md").read_text()
+
+
+def test_a_case_function_that_stops_some_cases_does_not(changed: Any, out: Path) -> None:
+    hook = Outcome(kind=OutcomeKind.ERROR, stage="source", error_type="HookError", message="no")
+
+    def runner(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        broken = Path(setup.log_dir or "").name == "head"
+        return RunResult({request.id: hook if broken else Outcome(kind=OutcomeKind.PASS) for request in requests})
+
+    assert run(changed, out, runner=runner)[0] == 1
+    assert set(verdicts(out).values()) == {"regression"}
+
+
+def test_an_unknown_workaround_is_two_and_names_the_nearest(changed: Any, out: Path, capsys: Any) -> None:
+    code, runner = run(changed, out, "--disable-workaround", "onnx/shared")
+    assert code == 2
+    assert runner.calls == {}
+    assert "unknown workaround 'onnx/shared'; did you mean onnx/ir_fixes/share?" in capsys.readouterr().err
+
+
+def test_workarounds_of_the_repository_are_left_to_the_runner(changed: Any, out: Path) -> None:
+    changed.commit({".github/hfexport.yml": "workarounds: w.py", "w.py": ""})
+    code, runner = run(changed, out, "--disable-workaround", "dynamo/pytree/own")
+    assert code == 0
+    assert runner.calls["head"][0].disabled_workarounds == ("dynamo/pytree/own",)
 
 
 def test_an_unexpected_error_is_three_with_its_traceback_in_a_file(

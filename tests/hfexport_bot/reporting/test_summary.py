@@ -9,6 +9,7 @@ from hfexport_bot.reporting.summary import (
     duration,
     error_size,
     headline,
+    merge_safety,
     plural,
     reproduce,
     row_labels,
@@ -98,14 +99,29 @@ def test_rows_keep_the_order_within_a_rank(run_report: Report) -> None:
 
 def test_headlines_without_cases() -> None:
     empty = Report(command="run", head=Revision(name="x"))
-    assert headline(empty, safe=True) == "nothing affected · safe to merge: yes"
-    assert headline(empty.model_copy(update={"command": "check"}), safe=True) == "nothing to run"
+    assert headline(empty) == "nothing affected · safe to merge: yes"
+    assert headline(empty.model_copy(update={"command": "check"})) == "nothing to run"
 
 
 def test_a_clean_run(run_report: Report) -> None:
     clean = [case for case in run_report.cases if case.verdict is VerdictKind.NEW]
     report = run_report.model_copy(update={"cases": tuple(clean)})
-    assert headline(report, safe=True) == "0 regressions · safe to merge: yes"
+    assert headline(report) == "0 regressions · safe to merge: yes"
+
+
+def test_a_run_without_a_pass_on_either_side_is_not_called_safe(run_report: Report) -> None:
+    broken = [case for case in run_report.cases if case.verdict is VerdictKind.KNOWN]
+    report = run_report.model_copy(update={"cases": tuple(broken)})
+    assert broken
+    assert headline(report) == "0 regressions · safe to merge: unknown, no case passed on either side"
+    assert merge_safety(report.model_copy(update={"fail_on": (VerdictKind.KNOWN,)})) == "no"
+
+
+def test_one_pass_on_either_side_is_enough_to_see_a_regression(run_report: Report) -> None:
+    fixed = [case for case in run_report.cases if case.verdict in (VerdictKind.KNOWN, VerdictKind.FIXED)]
+    assert merge_safety(run_report.model_copy(update={"cases": tuple(fixed)})) == "yes"
+    removed = [case for case in run_report.cases if case.verdict is VerdictKind.REMOVED]
+    assert merge_safety(run_report.model_copy(update={"cases": tuple(removed)})) == "yes"
 
 
 def test_count_line(run_report: Report) -> None:
