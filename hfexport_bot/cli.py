@@ -161,7 +161,7 @@ def schema() -> None:
     """Print the JSON schema of report.json."""
     import json
 
-    click.echo(json.dumps(Report.model_json_schema(), indent=2))
+    click.echo(json.dumps(Report.model_json_schema(mode="serialization"), indent=2))
 
 
 @cli.group()

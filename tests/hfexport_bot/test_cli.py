@@ -395,6 +395,48 @@ def test_schema_is_the_reports(capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out)["title"] == "Report"
 
 
+def test_what_is_written_is_as_the_schema_says(changed: Any, out: Path, capsys: Any) -> None:
+    run(changed, out, "--quiet", runner=FakeRunner(head=["AModel"]))
+    main(["schema"])
+    schema = json.loads(capsys.readouterr().out)
+    written = json.loads((out / "report.json").read_text())
+    assert len(written["cases"]) == 3
+    assert complaints(written, schema, schema["$defs"]) == []
+    written["cases"][0]["id"] = {"model": "m"}
+    assert complaints(written, schema, schema["$defs"]) == ["{'model': 'm'} is no string"]
+
+
+_JSON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def complaints(value: Any, schema: dict[str, Any], defs: dict[str, Any]) -> list[str]:
+    """What a JSON value breaks of the part of JSON schema that pydantic writes here."""
+    if "$ref" in schema:
+        return complaints(value, defs[schema["$ref"].rpartition("/")[2]], defs)
+    if "anyOf" in schema:
+        found = [complaints(value, each, defs) for each in schema["anyOf"]]
+        return [] if [] in found else found[0]
+    if "type" in schema and not isinstance(value, _JSON_TYPES[schema["type"]]):
+        return [f"{value} is no {schema['type']}"]
+    said = [f"{value} is none of {schema['enum']}"] if value not in schema.get("enum", [value]) else []
+    if isinstance(value, list):
+        return said + [line for each in value for line in complaints(each, schema["items"], defs)]
+    if isinstance(value, dict) and "properties" in schema:
+        said += [f"{name} is missing" for name in schema.get("required", ()) if name not in value]
+        said += [f"{name} is not in the schema" for name in value if name not in schema["properties"]]
+        inside = [(each, schema["properties"].get(name, {})) for name, each in value.items()]
+        said += [line for each, part in inside for line in complaints(each, part, defs)]
+    return said
+
+
 def test_version(capsys: Any) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("hfexport-bot, version ")
