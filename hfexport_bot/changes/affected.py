@@ -1,7 +1,7 @@
 """From changed files to the model classes they affect, and to what is not run and why.
 
-Selection is by file: a changed modeling file, or a changed configuration beside it, affects all its model
-classes.
+Selection is by file: a changed modeling file, or a changed configuration beside it, affects all its model classes; in a
+repository with its own modeling files so does any other changed file that it imports.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.git import FileChange
+from hfexport_bot.changes.imports import ModelingImports
 from hfexport_bot.changes.layout import (
     ModelFile,
     configuration_name,
@@ -24,6 +25,7 @@ from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
+_NO_MODEL = "has no model class"
 
 
 @dataclass(frozen=True)
@@ -51,35 +53,29 @@ def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout
     A file that is no Python on one side takes the other side's classes, so that its cases run and end as
     errors in stage ``source``. Tests, documents and files that are no Python are not mentioned.
     """
-    modeling: dict[str, FileChange] = {}
-    configurations: list[FileChange] = []
+    modeling, others = _sorted_out(changes, layout)
     not_run: list[NotRun] = []
-    for change in changes:
-        if not change.path.endswith(".py"):
-            continue
-        if part := _restricted(change, lambda path: is_modeling_file(path, layout)):
-            modeling[part.path] = part
-        elif part := _restricted(change, lambda path: configuration_name(path, layout) is not None):
-            configurations.append(part)
-        elif not is_test_or_doc(change.path):
-            not_run.append(NotRun(kind="file", name=change.path, reason="not a modeling file"))
-
     reasons: dict[str, list[str]] = {}
+    used: set[str] = set()
+    own = set(modeling)
     moved = {change.old: change.path for change in modeling.values() if change.old}
-    for change in configurations:
+    sides = [(tree, ModelingImports(tree, layout)) for tree in (base, head)]
+    for change in (*others, *modeling.values()):
         if _same(change, *_read(change, base, head)):
-            not_run.append(NotRun(kind="file", name=change.path, reason=ONLY_TEXT))
+            if change.path not in own:
+                not_run.append(NotRun(kind="file", name=change.path, reason=ONLY_TEXT))
             continue
         users = {
             moved.get(user, user)
-            for tree, path in ((base, change.old), (head, change.new))
+            for (tree, imports), path in zip(sides, (change.old, change.new), strict=True)
             if path
-            for user in _users(path, tree, layout)
+            for user in _users(path, tree, imports, layout)
         }
-        if not users:
-            reason = "a configuration that no modeling file beside it uses"
-            not_run.append(NotRun(kind="file", name=change.path, reason=reason))
-        for user in users:
+        if users:
+            used.add(change.path)
+        elif change.path not in own:
+            not_run.append(NotRun(kind="file", name=change.path, reason=_unused(change.path, layout)))
+        for user in sorted(users - {change.path}):
             modeling.setdefault(user, FileChange(user, user))
             reasons.setdefault(user, []).append(f"{PurePosixPath(change.path).name} {_verb(change)}")
 
@@ -87,10 +83,25 @@ def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout
     for path in sorted(modeling):
         found = _examine(modeling[path], base, head, layout, reasons.get(path, []))
         if isinstance(found, NotRun):
-            not_run.append(found)
+            if found.reason != _NO_MODEL or path not in used:
+                not_run.append(found)
         else:
             affected.append(found)
     return Selection(tuple(affected), tuple(sorted(not_run, key=lambda entry: entry.name)))
+
+
+def _sorted_out(changes: Iterable[FileChange], layout: Layout) -> tuple[dict[str, FileChange], list[FileChange]]:
+    """The changed modeling files by path, and the other Python files that neither test nor document."""
+    modeling: dict[str, FileChange] = {}
+    others: list[FileChange] = []
+    for change in (each for each in changes if each.path.endswith(".py")):
+        if part := _restricted(change, lambda path: is_modeling_file(path, layout)):
+            modeling[part.path] = part
+        elif part := _restricted(change, lambda path: configuration_name(path, layout) is not None):
+            others.append(part)
+        elif not is_test_or_doc(change.path):
+            others.append(change)
+    return modeling, others
 
 
 def _restricted(change: FileChange, wanted: Callable[[str], bool]) -> FileChange | None:
@@ -119,9 +130,22 @@ def _same(change: FileChange, old: bytes | None, new: bytes | None) -> bool:
     return change.old == change.new and old is not None and new is not None and same_code(old, new)
 
 
-def _users(configuration: str, tree: Tree, layout: Layout) -> tuple[str, ...]:
+def _users(path: str, tree: Tree, imports: ModelingImports, layout: Layout) -> set[str]:
+    """The modeling files that a file's code gets into. In a transformers checkout only configurations are followed:
+    nearly every model imports its shared code."""
+    name = configuration_name(path, layout)
+    users = set(_beside(path, name, tree, layout)) if name is not None else set()
+    return users | imports.users(path) if layout is Layout.MODELING else users
+
+
+def _unused(path: str, layout: Layout) -> str:
+    if configuration_name(path, layout) is not None:
+        return "a configuration that no modeling file beside it uses"
+    return "not a modeling file" + (", and none imports it" if layout is Layout.MODELING else "")
+
+
+def _beside(configuration: str, name: str, tree: Tree, layout: Layout) -> tuple[str, ...]:
     """The modeling files beside a configuration that share its name or import it."""
-    name = configuration_name(configuration, layout)
     folder = configuration.rpartition("/")[0]
     module = PurePosixPath(configuration).stem
     beside = (
@@ -158,7 +182,7 @@ def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons
         where = " on both sides" if base_error and head_error else ""
         reason = f"syntax error{where}, line {error.line}: {error}"
     else:
-        reason = "has no model class"
+        reason = _NO_MODEL
     if not base_classes and not head_classes:
         return NotRun(kind="file", name=change.path, reason=reason)
     if not same:

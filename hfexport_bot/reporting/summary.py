@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hfexport_bot.changes.affected import ONLY_TEXT
 from hfexport_bot.schema import (
     STAGES,
     Backend,
@@ -207,6 +208,11 @@ def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
     return "yes" if passed or not report.cases else "unknown"
 
 
+def unjudged(report: Report) -> int:
+    """How many changed files nothing can be said of: not run, though more than their text changed."""
+    return sum(item.kind == "file" and item.reason != ONLY_TEXT for item in report.not_run)
+
+
 def headline(report: Report) -> str:
     """The report in one line."""
     found = counts(report)
@@ -214,7 +220,12 @@ def headline(report: Report) -> str:
     if report.failure:
         return "the run failed" if report.command == "check" else f"the run failed · {safety}"
     if not report.cases:
-        return "nothing to run" if report.command == "check" else f"nothing affected · {safety}"
+        if report.command == "check":
+            return "nothing to run"
+        if left := unjudged(report):
+            verb = "was" if left == 1 else "were"
+            return f"nothing was run · {plural(left, 'changed file')} {verb} not judged, see what was not run"
+        return f"nothing affected · {safety}"
     if report.command == "check":
         verb = "passes" if found.cases == 1 else "pass"
         return f"{found.passing:,} of {plural(found.cases, 'case')} {verb}"

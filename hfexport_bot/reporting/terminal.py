@@ -17,6 +17,7 @@ from hfexport_bot.reporting.summary import (
     merge_safety,
     row_labels,
     rows,
+    unjudged,
 )
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import CaseReport, Report, VerdictKind
@@ -46,7 +47,8 @@ def print_report(report: Report, console: Console) -> None:
     if report.failure:
         _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
     _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")
-    colour = "red" if failing(report) else "yellow" if merge_safety(report) == "unknown" else "green"
+    doubtful = merge_safety(report) == "unknown" or (not report.cases and unjudged(report) > 0)
+    colour = "red" if failing(report) else "yellow" if doubtful else "green"
     _print(console, f"Export check: {headline(report)}", f"bold {colour}")
 
 

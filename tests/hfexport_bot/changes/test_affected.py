@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hfexport_bot.changes.affected import ONLY_TEXT, AffectedModule, Selection, select
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import detect_layout
@@ -177,4 +179,69 @@ def test_files_without_models_and_odd_names_are_listed() -> None:
     found = reasons(selection)
     assert found["modeling_utils.py"] == "has no model class"
     assert "case id" in found["my models/modeling_a.py"]
-    assert found["modeling_tf_a.py"] == "not a modeling file"
+    assert found["modeling_tf_a.py"] == "not a modeling file, and none imports it"
+
+
+@pytest.mark.parametrize(
+    ("path", "statement"),
+    [
+        ("pkg/layers.py", "from .layers import Layer"),
+        ("pkg/layers.py", "from . import layers"),
+        ("pkg/layers.py", "import pkg.layers"),
+        ("pkg/layers.py", "def f():\n    from layers import Layer"),
+        ("ops/fast.py", "from ..ops.fast import add"),
+        ("ops/__init__.py", "from ops import add"),
+        ("pkg/modeling_base.py", "from .modeling_base import Base"),
+    ],
+)
+def test_a_file_that_a_modeling_file_imports_affects_it(path: str, statement: str) -> None:
+    same = {"pkg/modeling_a.py": model("A", header=statement + "\n"), "pkg/modeling_b.py": model("B")}
+    selection = run(same | {path: "x = 1"}, same | {path: "x = 2"})
+    module = only(selection)
+    assert module.base_classes == module.head_classes == ("A",)
+    assert module.reason == f"{path.rpartition('/')[2]} changed"
+    assert selection.not_run == ()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from transformers.utils import logging",
+        "from .other import utils",
+        "from ..utils import x",
+        "from ... import x",
+    ],
+)
+def test_a_namesake_of_what_is_imported_affects_nothing(statement: str) -> None:
+    same = {"pkg/modeling_a.py": model("A", header=statement + "\n")}
+    selection = run(same | {"pkg/utils.py": "x = 1"}, same | {"pkg/utils.py": "x = 2"})
+    assert selection.affected == ()
+    assert reasons(selection) == {"pkg/utils.py": "not a modeling file, and none imports it"}
+
+
+def test_an_imported_file_with_other_comments_affects_nothing() -> None:
+    same = {"modeling_a.py": model("A", header="from .layers import Layer\n")}
+    selection = run(same | {"layers.py": "x = 1"}, same | {"layers.py": "x = 1  # why"})
+    assert selection.affected == ()
+    assert reasons(selection) == {"layers.py": ONLY_TEXT}
+
+
+def test_an_import_on_one_side_is_enough() -> None:
+    without, using = model("A"), model("A", header="from .layers import Layer\n")
+    selection = run({"modeling_a.py": using, "layers.py": "x = 1"}, {"modeling_a.py": without})
+    assert only(selection).reason == "modeling_a.py changed; layers.py was deleted"
+
+
+def test_a_package_init_affects_the_modeling_files_in_its_folder() -> None:
+    same = {"pkg/modeling_a.py": model("A"), "pkg/sub/modeling_b.py": model("B"), "modeling_c.py": model("C")}
+    module = only(run(same | {"pkg/__init__.py": ""}, same | {"pkg/__init__.py": "x = 2"}))
+    assert module.head_classes == ("A",)
+    assert module.reason == "__init__.py changed"
+
+
+def test_imports_are_not_followed_in_a_transformers_checkout() -> None:
+    folder = "src/transformers/models/toy/"
+    same = {folder + "modeling_toy.py": model("A", header="from .layers import Layer\n")}
+    selection = run(same | {folder + "layers.py": "x = 1"}, same | {folder + "layers.py": "x = 2"})
+    assert selection.affected == ()
+    assert reasons(selection) == {folder + "layers.py": "not a modeling file"}

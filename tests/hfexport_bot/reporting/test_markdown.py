@@ -7,6 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from hfexport_bot.changes.affected import ONLY_TEXT
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import (
     Backend,
@@ -130,11 +131,21 @@ def test_nothing_affected_is_a_green_report() -> None:
         command="run",
         base=Revision(name="a", sha="1" * 40),
         head=Revision(name="b", sha="2" * 40),
-        not_run=(NotRun(kind="file", name="modeling_x.py", reason="only docstrings changed"),),
+        not_run=(NotRun(kind="file", name="modeling_x.py", reason=ONLY_TEXT),),
     )
     markdown = render(report)
     assert markdown.startswith("## Export check: nothing affected · safe to merge: yes\n")
     assert "modeling_x.py" in section(markdown, "Not run, and why")
+
+
+def test_files_that_were_not_judged_are_not_called_safe() -> None:
+    files = [("modeling_x.py", ONLY_TEXT), ("ops.py", "not a modeling file"), ("modeling_y.py", "syntax error")]
+    not_run = tuple(NotRun(kind="file", name=name, reason=reason) for name, reason in files)
+    report = Report(command="run", head=Revision(name="b"), not_run=not_run)
+    title = render(report).splitlines()[0]
+    assert title == "## Export check: nothing was run · 2 changed files were not judged, see what was not run"
+    title = render(report.model_copy(update={"not_run": not_run[:2]})).splitlines()[0]
+    assert title.endswith("1 changed file was not judged, see what was not run")
 
 
 def test_a_run_that_failed_is_not_called_safe(run_report: Report) -> None:
