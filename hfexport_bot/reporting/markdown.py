@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 from hfexport_bot.reporting.summary import (
     BACKENDS,
     Cause,
+    Remark,
     Row,
     backends_of,
     causes,
@@ -19,6 +20,7 @@ from hfexport_bot.reporting.summary import (
     duration,
     headline,
     plural,
+    remarks,
     reproduce,
     row_labels,
     rows,
@@ -139,6 +141,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             cases = [case for case in report.cases if case.verdict is verdict]
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item)
     yield Section("Not run, and why", "entry", report.not_run, _not_run)
+    yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
     yield Section("Notes", "note", report.notes, lambda note: f"- {code(note, 400)}")
 
@@ -207,6 +210,10 @@ def _upstream(case: CaseReport) -> Iterable[str]:
 def _issue(issue: UpstreamIssue) -> str:
     # Not a link: GitHub would tell the other repository of every report that mentions it.
     return f"{code(issue.reference)} ({code(issue.title)}, {issue.state}): {issue.advice}"
+
+
+def _remark(remark: Remark) -> str:
+    return f"- {code(remark.text, 400)}: {_names(remark.classes)}"
 
 
 def _workarounds(cases: Iterable[CaseReport]) -> list[tuple[str, int]]:

@@ -141,6 +141,27 @@ def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """What a runner noted of its own checks (what they could not see or had to leave out), and the classes it noted it
+    of. Untrusted text."""
+
+    text: str
+    classes: tuple[str, ...]
+
+
+def remarks(cases: Iterable[CaseReport]) -> tuple[Remark, ...]:
+    """The notes of the outcomes shown (head's, or base's of a removed case), each once: of the most classes first, then
+    in the order each first appears."""
+    found: dict[str, dict[str, None]] = {}
+    for case in cases:
+        side = case.head or case.base
+        for note in side.notes if side else ():
+            found.setdefault(note, {})[case.id.class_name] = None
+    told = [Remark(text, tuple(classes)) for text, classes in found.items()]
+    return tuple(sorted(told, key=lambda remark: -len(remark.classes)))
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of the table: a class with one kind of shapes and one task, its case on each backend."""
 

@@ -15,6 +15,8 @@ from hfexport_bot.reporting.summary import (
     duration,
     headline,
     merge_safety,
+    plural,
+    remarks,
     row_labels,
     rows,
     unjudged,
@@ -44,6 +46,8 @@ def print_report(report: Report, console: Console) -> None:
     _print_rest(len(report.not_run), "more not run", console)
     for note in report.notes:
         _print(console, f"note: {plain(note, 400)}", "yellow")
+    if noted := len(remarks(report.cases)):
+        _print(console, f"{plural(noted, 'blind spot')} of the checks: see the report", "dim")
     if report.failure:
         _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
     _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")

@@ -148,6 +148,26 @@ def test_files_that_were_not_judged_are_not_called_safe() -> None:
     assert title.endswith("1 changed file was not judged, see what was not run")
 
 
+def with_notes(report: Report, notes: dict[str, tuple[str, ...]]) -> Report:
+    """The report with notes in head's outcomes of the named classes."""
+    cases = [
+        case.model_copy(update={"head": case.head.model_copy(update={"notes": notes.get(case.id.class_name, ())})})
+        for case in report.cases
+        if case.head
+    ]
+    return report.model_copy(update={"cases": tuple(cases)})
+
+
+def test_what_the_checks_could_not_see_is_told_once_with_its_classes(run_report: Report) -> None:
+    blind, left_out = "the check is nearly blind to attention_mask", "probe batch_3 left out"
+    markdown = render(with_notes(run_report, {"Branch": (left_out, blind), "Gelu": (blind,)}))
+    assert section(markdown, "Blind spots").strip().splitlines() == [
+        f"- `{blind}`: `Branch`, `Gelu`",
+        f"- `{left_out}`: `Branch`",
+    ]
+    assert "### Blind spots" not in render(run_report)
+
+
 def test_a_run_that_failed_is_not_called_safe(run_report: Report) -> None:
     markdown = render(run_report.model_copy(update={"failure": "transformers does not import"}))
     assert markdown.startswith("## Export check: the run failed · safe to merge: unknown\n")

@@ -37,6 +37,15 @@ def test_regressions_come_first_and_quiet_passes_are_left_out(run_report: Report
     assert "Gelu/dynamo/dynamic/forward" not in text
 
 
+def test_blind_spots_are_counted(run_report: Report) -> None:
+    first = run_report.cases[0]
+    assert first.head is not None
+    noted = first.model_copy(update={"head": first.head.model_copy(update={"notes": ("blind to x", "no batch_3")})})
+    text = printed(run_report.model_copy(update={"cases": (noted, *run_report.cases[1:])}))
+    assert "\n2 blind spots of the checks: see the report\n" in text
+    assert "blind spot" not in printed(run_report)
+
+
 def test_a_check(check_report: Report) -> None:
     text = printed(check_report)
     assert "no-baseline" in text
