@@ -6,6 +6,7 @@ interrupted. Everything heavier than the schema is imported inside the command t
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -35,6 +36,19 @@ CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
+
+
+class _Amount(click.FloatRange):
+    """More than nothing and at most ``largest``, which is the settings file's limit too."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__(0, largest, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):  # neither below nor above any bound
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 @dataclass
@@ -79,8 +93,8 @@ def _common(command: _Command) -> _Command:
             show_default=True,
             help="Folder for report.md and report.json.",
         ),
-        click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Wall time of one case."),
-        click.option("--memory-gb", type=click.FloatRange(0, min_open=True), help="Memory of one case, GiB."),
+        click.option("--seconds", type=_Amount(86_400), help="Wall time of one case."),
+        click.option("--memory-gb", type=_Amount(4_096), help="Memory of one case, GiB."),
         click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
         click.option(
             "--disable-workaround",

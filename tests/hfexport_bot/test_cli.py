@@ -210,6 +210,11 @@ def test_quiet_prints_nothing(changed: Any, out: Path, capfd: Any) -> None:
         (["run", "--base", "main", "--backend", "tensorrt"], "'tensorrt' is not one of"),
         (["run", "--base", "main", "--repo", "/nowhere/at/all"], "is not a folder"),
         (["run", "--base", "main", "--seconds", "0"], "--seconds"),
+        *(
+            (["run", "--base", "main", option, value], f"Invalid value for '{option}': {said}")
+            for option in ("--seconds", "--memory-gb")
+            for value, said in (("nan", "nan is no number."), ("inf", "inf is not in the range"), ("1e308", "1e+308"))
+        ),
         (["check", "bret"], "unknown model 'bret'; did you mean bert"),
         (["check", "bert/BertModle"], "did you mean BertModel"),
         (["check"], "Missing argument"),
