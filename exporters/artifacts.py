@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 METADATA_FILE = "artifact.json"
 PROGRAM_FILES = {"dynamo": "model.pt2", "onnx": "model.onnx", "executorch": "model.pte"}
 
+#: Types of the constants that a saved artifact keeps.
+_JSON = (bool, int, float, str)
+
 _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "executorch")
 
 
@@ -34,7 +37,7 @@ class Artifact:
         backend: ``dynamo``, ``onnx`` or ``executorch``.
         program: the native program; for a loaded ONNX or ExecuTorch artifact the path of its file.
         input_paths, output_paths: the tensors of the graph by their paths in the model's inputs and outputs, in order.
-        axes: what may vary, and how far.
+        axes: what may vary, and how far. input_dtypes: of each input, such as ``int64``.
         constants: non-tensor arguments of forward that are baked in.
         stage_seconds: wall time by stage. workarounds: hits by id.
     """
@@ -44,6 +47,7 @@ class Artifact:
     input_paths: tuple[str, ...]
     output_paths: tuple[str, ...]
     axes: tuple[AxisBound, ...] = ()
+    input_dtypes: tuple[str, ...] = ()
     config: DynamoConfig | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
@@ -59,9 +63,11 @@ class Artifact:
     def __call__(self, **inputs: Any) -> dict[str, torch.Tensor]:
         """Run in the artifact's own runtime: inputs as for the model's forward, outputs by path.
 
-        Raises ``ValueError`` for an input the graph does not have or one that is missing.
+        Raises ``ValueError`` for an input the graph does not have, one that is missing, or one that does not fit.
         """
-        return self.session.run(self.bind(inputs))
+        tensors = self.bind(inputs)
+        self._check_sizes(dict(zip(self.input_paths, tensors, strict=True)))
+        return self.session.run(tensors)
 
     def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
@@ -70,6 +76,7 @@ class Artifact:
             if name in inputs and repr(inputs[name]) != repr(value):
                 raise ValueError(f"{name} was exported as {value!r} and cannot be {inputs[name]!r}")
         unknown = [name for name in tensors if name not in self.input_paths]
+        unknown += [name for name, value in inputs.items() if self._is_unknown_setting(name, value)]
         missing = [name for name in self.input_paths if name not in tensors]
         if unknown or missing:
             raise ValueError(
@@ -77,6 +84,25 @@ class Artifact:
                 f"it takes {list(self.input_paths)}"
             )
         return [tensors[name] for name in self.input_paths]
+
+    def _is_unknown_setting(self, name: str, value: Any) -> bool:
+        return value is not None and name not in self.constants and not named_leaves({name: value})
+
+    def _check_sizes(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Say what a runtime would refuse with a code: dtypes, ranks, and sizes beyond the bounds."""
+        for name, dtype in zip(self.input_paths, self.input_dtypes, strict=False):
+            given = str(tensors[name].dtype).removeprefix("torch.")
+            if given != dtype:
+                raise ValueError(f"{name} is {given} and was exported as {dtype}")
+        for name in self.input_paths:
+            axes = [axis for axis in self.axes if axis.input == name]
+            if axes and tensors[name].dim() != len(axes):
+                raise ValueError(f"{name} has {tensors[name].dim()} axes and was exported with {len(axes)}")
+            for axis, size in zip(axes, tensors[name].shape, strict=True) if axes else ():
+                if not axis.dynamic and size != axis.lower:
+                    raise ValueError(f"axis {axis.axis} of {name} is {size} and was exported as {axis.lower}, fixed")
+                if axis.upper is not None and size > axis.upper:
+                    raise ValueError(f"axis {axis.axis} of {name} is {size}, at most {axis.upper} was exported")
 
     def save(self, folder: Path | str) -> Path:
         """Write the program and its metadata into ``folder``, which is made; returns the program's path."""
@@ -96,7 +122,8 @@ class Artifact:
             "input_paths": list(self.input_paths),
             "output_paths": list(self.output_paths),
             "axes": [asdict(axis) for axis in self.axes],
-            "constants": {name: repr(value) for name, value in self.constants.items()},
+            "input_dtypes": list(self.input_dtypes),
+            "constants": {name: value for name, value in self.constants.items() if isinstance(value, _JSON)},
             "config": repr(self.config),
             "stage_seconds": self.stage_seconds,
             "workarounds": self.workarounds,
@@ -125,6 +152,8 @@ class Artifact:
             input_paths=tuple(metadata["input_paths"]),
             output_paths=tuple(metadata["output_paths"]),
             axes=tuple(AxisBound(**axis) for axis in metadata["axes"]),
+            input_dtypes=tuple(metadata["input_dtypes"]),
+            constants=metadata["constants"],
             stage_seconds=metadata["stage_seconds"],
             workarounds=metadata["workarounds"],
         )

@@ -32,6 +32,7 @@ class Trace:
     input_paths: tuple[str, ...]
     output_paths: tuple[str, ...]
     axes: tuple[AxisBound, ...]
+    input_dtypes: tuple[str, ...]
 
 
 class DynamoExporter(HfExporter):
@@ -45,6 +46,8 @@ class DynamoExporter(HfExporter):
 
     backend: ClassVar[str] = "dynamo"
     config_class: ClassVar[type[DynamoConfig]] = DynamoConfig
+    #: Whether the format holds nothing but tensors.
+    tensors_only: ClassVar[bool] = False
 
     def _export(
         self,
@@ -67,7 +70,7 @@ class DynamoExporter(HfExporter):
     ) -> Trace:
         with _entered_by_stage(runner) as enter:
             enter("signature", preserved_state(model))
-            enter("signature", flat_signature(model, inputs.tensors, inputs.constants))
+            enter("signature", flat_signature(model, inputs.tensors, inputs.constants, tensors_only=self.tensors_only))
             enter("model_patches", apply_patches("dynamo", "model_patches", hits, config.disabled))
             with runner.stage("pytree"):
                 register_cache_pytrees(model)
@@ -80,7 +83,8 @@ class DynamoExporter(HfExporter):
                 input_paths = list(named_leaves(inputs.tensors))
                 output_paths = _tensor_outputs(program)
                 axes = axis_bounds(program, input_paths)
-        return Trace(program, tuple(input_paths), tuple(output_paths), axes)
+        dtypes = tuple(str(leaf.dtype).removeprefix("torch.") for leaf in named_leaves(inputs.tensors).values())
+        return Trace(program, tuple(input_paths), tuple(output_paths), axes, dtypes)
 
     def _artifact(
         self,
@@ -97,6 +101,7 @@ class DynamoExporter(HfExporter):
             input_paths=trace.input_paths,
             output_paths=trace.output_paths,
             axes=trace.axes,
+            input_dtypes=trace.input_dtypes,
             config=config,
             constants=inputs.constants,
             stage_seconds=dict(runner.seconds),

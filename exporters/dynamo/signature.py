@@ -13,15 +13,23 @@ from typing import Any
 
 import torch
 
+from exporters.leaves import named_leaves
+
 
 @contextmanager
-def flat_signature(model: torch.nn.Module, names: Iterable[str], constants: Mapping[str, Any]) -> Iterator[None]:
-    """Give ``model.forward`` the parameters ``names``, with ``constants`` passed along unseen, while inside."""
+def flat_signature(
+    model: torch.nn.Module, names: Iterable[str], constants: Mapping[str, Any], *, tensors_only: bool = False
+) -> Iterator[None]:
+    """Give ``model.forward`` the parameters ``names``, with ``constants`` passed along unseen, while inside.
+
+    With ``tensors_only`` it returns its output tensors by path, for formats that hold no numbers, strings or None.
+    """
     original = model.forward
     shadowed = "forward" in vars(model)
 
     def forward(**inputs: Any) -> Any:
-        return original(**inputs, **constants)
+        outputs = original(**inputs, **constants)
+        return named_leaves(outputs) if tensors_only else outputs
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind, default=None) for n in names])  # type: ignore[attr-defined]

@@ -34,6 +34,7 @@ class ExecutorchExporter(DynamoExporter):
 
     backend: ClassVar[str] = "executorch"
     config_class: ClassVar[type[DynamoConfig]] = ExecutorchConfig
+    tensors_only: ClassVar[bool] = True
 
     def _export(
         self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits

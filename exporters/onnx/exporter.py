@@ -45,6 +45,7 @@ class OnnxExporter(DynamoExporter):
 
     backend: ClassVar[str] = "onnx"
     config_class: ClassVar[type[DynamoConfig]] = OnnxConfig
+    tensors_only: ClassVar[bool] = True
 
     def _export(
         self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
@@ -64,7 +65,9 @@ class OnnxExporter(DynamoExporter):
         with runner.stage("ir_fixes"):
             apply_ir_fixes(program.model, hits, disabled)
             _name_values(program.model, trace)
-        return self._artifact(OnnxProgram(program, trace.input_paths), trace, inputs, config, runner, hits)
+        return self._artifact(
+            OnnxProgram(program, trace.input_paths, inputs.constants), trace, inputs, config, runner, hits
+        )
 
 
 def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits) -> torch.onnx.ONNXProgram:

@@ -18,11 +18,15 @@ class OnnxProgram(torch.onnx.ONNXProgram):
 
     Attributes:
         input_paths: path of each graph input in the model's inputs, in graph order.
+        constants: non-tensor arguments of forward that are baked in; they may be given again.
     """
 
-    def __init__(self, program: torch.onnx.ONNXProgram, input_paths: Sequence[str]) -> None:
+    def __init__(
+        self, program: torch.onnx.ONNXProgram, input_paths: Sequence[str], constants: Mapping[str, Any]
+    ) -> None:
         super().__init__(program.model, program.exported_program)
         self.input_paths = tuple(input_paths)
+        self.constants = dict(constants)
 
     def __call__(self, *args: torch.Tensor, **inputs: Any) -> Sequence[torch.Tensor]:
         """Run in ONNX Runtime. Raises ``ValueError`` where the inputs do not fit the graph."""
@@ -46,7 +50,12 @@ class OnnxProgram(torch.onnx.ONNXProgram):
         given = dict(zip(self.input_paths, args, strict=False))
         named = named_leaves(dict(inputs))
         twice = sorted(given.keys() & named.keys())
-        unknown = sorted(named.keys() - set(self.input_paths))
+        settings = {
+            name
+            for name, value in inputs.items()
+            if value is not None and name not in self.constants and not named_leaves({name: value})
+        }
+        unknown = sorted((named.keys() - set(self.input_paths)) | settings)
         given.update(named)
         missing = [path for path in self.input_paths if path not in given]
         if twice or unknown or missing:

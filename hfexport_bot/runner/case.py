@@ -114,7 +114,7 @@ def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
     root = Path(setup.tree) if setup.tree else Path()
     if setup.workarounds_file:
         tree.load_file(setup.workarounds_file, setup)
-    hook = load_hook(setup.cases_hook, root) if setup.cases_hook else None
+    hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
     try:
         return find_model_case(model_class, seed=setup.seed, hook=hook)
     except Unavailable as error:

@@ -27,7 +27,7 @@ class Odd(nn.Module):
 
     def forward(self, x: torch.Tensor) -> dict[str, Any]:
         x.add_(1.0)
-        return {"none": None, "twice": x * 2, "pair": (None, x * 3)}
+        return {"none": None, "twice": x * 2, "n": 3, "name": "odd", "length": x.shape[1], "pair": (None, x * 3)}
 
 
 def assert_odd(artifact: Any) -> None:

@@ -36,6 +36,10 @@ class Sizes:
     samples: int = 1600  # of a waveform
 
 
+#: Tokens of the longest probe; the configurations have 64 positions.
+_LONG = 40
+
+
 def build_inputs(model: torch.nn.Module, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     """The traced inputs of ``model`` and its probes.
 
@@ -57,6 +61,8 @@ def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
     pad = find_field(plan.config, "pad_token_id")
     longer = replace(traced, length=traced.length + 3, decoder_length=traced.decoder_length + 1)
     shorter = replace(traced, length=traced.length - 3, decoder_length=traced.decoder_length - 2)
+    # Past windows, buckets and what else changes only in longer sequences.
+    long = replace(traced, length=_LONG, decoder_length=_LONG - 10)
     # Named by the length of the only sequence where that is the decoder's.
     named = "decoder_length" if "decoder_input_ids" in inputs and "input_ids" not in inputs else "length"
     sized = {
@@ -64,6 +70,7 @@ def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
         "batch_3": replace(traced, batch=3),
         f"length_{getattr(longer, named)}": longer,
         f"length_{getattr(shorter, named)}": shorter,
+        f"length_{getattr(long, named)}": long,
     }
     if "pixel_values" in inputs:
         side = inputs["pixel_values"].shape[-1]

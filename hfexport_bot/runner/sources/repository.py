@@ -6,10 +6,9 @@ The function takes a class name and a seed. It returns None (not mine) or a mapp
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,10 +22,10 @@ Hook = Callable[[str, int], Any]
 _KEYS = {"model", "inputs", "probes"}
 
 
-def load_hook(reference: str, tree: Path) -> Hook:
+def load_hook(reference: str, tree: Path, load: Callable[[str], ModuleType]) -> Hook:
     """The function that ``path/to/file.py:function`` names, the path relative to ``tree``.
 
-    The file may import the repository's own modules when the caller has put them on ``sys.path``.
+    ``load`` imports a file of the tree by its path, so that the function shares the model's own modules.
     Raises ``HookError`` that says what is wrong with the reference or the file.
     """
     path_text, colon, name = reference.rpartition(":")
@@ -37,16 +36,9 @@ def load_hook(reference: str, tree: Path) -> Hook:
         raise HookError(f"{path_text!r} lies outside the repository; give a path relative to its root")
     if not path.is_file():
         raise HookError(f"the repository has no file {path_text!r}, which its case function should be in")
-    module_name = f"hfexport_cases_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise HookError(f"{path_text!r} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickling look their module up here
     try:
-        spec.loader.exec_module(module)
+        module = load(path_text)
     except Exception as error:
-        del sys.modules[module_name]
         raise HookError(f"importing {path_text!r} failed: {first_line(error)}") from error
     hook = getattr(module, name, None)
     if not callable(hook):

@@ -37,7 +37,7 @@ def test_a_dynamic_program_runs_at_other_shapes() -> None:
 def test_a_static_program_keeps_the_traced_sizes() -> None:
     artifact = DynamoExporter().export_artifact(Mean().eval(), mean_inputs(), DynamoConfig(dynamic=False))
     assert not any(axis.dynamic for axis in artifact.axes)
-    with pytest.raises(Exception, match=r"Guard failed|shape"):
+    with pytest.raises(ValueError, match="was exported as 2, fixed"):
         artifact(**mean_inputs(3, 9))
 
 
@@ -62,6 +62,28 @@ def test_calls_are_bound_by_name_and_checked() -> None:
         artifact(input_ids=inputs["input_ids"], pixels=torch.ones(1))
     with pytest.raises(ValueError, match=r"scale was exported as 2.0 and cannot be 3.0"):
         artifact(**inputs, scale=3.0)
+    with pytest.raises(ValueError, match=r"unknown \['return_dict'\]"):
+        artifact(**inputs, return_dict=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"input_ids": torch.ones(2, 70, dtype=torch.long)}, "axis 1 of input_ids is 70, at most 64 was exported"),
+        ({"input_ids": torch.ones(2, 5, dtype=torch.int32)}, "input_ids is int32 and was exported as int64"),
+        ({"attention_mask": torch.ones(2, dtype=torch.long)}, "attention_mask has 1 axes and was exported with 2"),
+    ],
+)
+def test_what_the_graph_cannot_take_is_refused_in_words(changed: dict[str, Any], message: str) -> None:
+    artifact = DynamoExporter().export_artifact(Mean().eval(), mean_inputs(), {"max_size": 64})
+    with pytest.raises(ValueError, match=message):
+        artifact(**{**mean_inputs(), **changed})
+
+
+def test_a_fixed_axis_is_refused_in_words() -> None:
+    artifact = DynamoExporter().export_artifact(Mean().eval(), mean_inputs(), {"dynamic": False})
+    with pytest.raises(ValueError, match="axis 0 of input_ids is 3 and was exported as 2, fixed"):
+        artifact(**mean_inputs(3, 5))
 
 
 def test_model_and_inputs_come_back_as_they_were() -> None:

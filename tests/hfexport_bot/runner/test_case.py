@@ -56,6 +56,7 @@ class Toy(nn.Module):
 HOOK = """
 import torch
 from modeling_toy import Toy
+from tests.hfexport_bot.runner.modules import forget_modules
 
 def build(class_name, seed):
     ids = torch.randint(1, 32, (2, 8))
@@ -82,12 +83,6 @@ def _own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     yield
     sys.path[:] = path
     forget_modules(tmp_path)
-
-
-def forget_modules(folder: Path) -> None:
-    for name, module in list(sys.modules.items()):
-        if str(folder) in str(getattr(module, "__file__", None)):
-            del sys.modules[name]
 
 
 class Tree:

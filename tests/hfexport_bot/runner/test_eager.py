@@ -200,7 +200,7 @@ def test_a_small_effect_is_measured_in_tolerances() -> None:
         torch.zeros(2, 2, dtype=torch.int64),
         torch.full((2, 2), 7),
         torch.full((2, 2), 3, dtype=torch.uint8),
-        torch.rand(2, 2),
+        torch.tensor([[0.5, 0.25], [0.75, 0.125]]),
         torch.zeros(2, 2, dtype=torch.float16),
         torch.zeros(2, 2, dtype=torch.bfloat16),
         torch.tensor([[4], [9]]),

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from hfexport_bot.runner import tree
 from hfexport_bot.runner.sources import HookError, Unavailable, find_model_case, load_hook
-from hfexport_bot.schema import UnavailableCause
+from hfexport_bot.schema import Layout, RunnerSetup, UnavailableCause
+from tests.hfexport_bot.runner.modules import forget_modules
 
 
 class Toy(nn.Module):
@@ -101,10 +107,31 @@ def test_a_hook_that_lacks_a_library_is_unavailable() -> None:
     assert "a_library_nobody_has" in caught.value.message
 
 
+@pytest.fixture(autouse=True)
+def _own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    forget_modules(tmp_path)
+
+
+def loader(folder: Path) -> Callable[[str], ModuleType]:
+    return partial(tree.load_file, setup=RunnerSetup(layout=Layout.MODELING, tree=str(folder)))
+
+
+def test_a_hook_gets_the_classes_that_are_exported(tmp_path: Path) -> None:
+    (tmp_path / "configuration_flat.py").write_text("SIZE = 3\n")
+    (tmp_path / "modeling_flat.py").write_text("from .configuration_flat import SIZE\nclass Flat:\n    size = SIZE\n")
+    hook = "from .modeling_flat import Flat\ndef case(name, seed):\n    return {'model': Flat}\n"
+    (tmp_path / "flat_cases.py").write_text(hook)
+    load = loader(tmp_path)
+    exported = load("modeling_flat.py").Flat
+    assert load_hook("flat_cases.py:case", tmp_path, load)("Flat", 0)["model"] is exported
+
+
 def test_load_hook_finds_the_function(tmp_path: Path) -> None:
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "cases.py").write_text("def case(name, seed):\n    return (name, seed)\n")
-    assert load_hook("export/cases.py:case", tmp_path)("A", 1) == ("A", 1)
+    assert load_hook("export/cases.py:case", tmp_path, loader(tmp_path))("A", 1) == ("A", 1)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +149,5 @@ def test_load_hook_says_what_is_wrong(tmp_path: Path, reference: str, said: str)
     (tmp_path / "cases.py").write_text("def case(name, seed):\n    return None\n")
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(HookError) as caught:
-        load_hook(reference, tmp_path)
+        load_hook(reference, tmp_path, loader(tmp_path))
     assert said in str(caught.value)
