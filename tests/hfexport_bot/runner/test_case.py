@@ -28,6 +28,7 @@ from hfexport_bot.schema import (
     Shapes,
     UnavailableCause,
 )
+from tests.hfexport_bot.runner.modules import forget_modules
 
 pytestmark = pytest.mark.export
 
@@ -56,7 +57,6 @@ class Toy(nn.Module):
 HOOK = """
 import torch
 from modeling_toy import Toy
-from tests.hfexport_bot.runner.modules import forget_modules
 
 def build(class_name, seed):
     ids = torch.randint(1, 32, (2, 8))
