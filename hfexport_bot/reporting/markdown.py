@@ -178,7 +178,9 @@ def _cause(cause: Cause, command: Literal["run", "check"]) -> str:
     error, location = html_code(cause.error_type, 80), cause.location
     place = f"at {html_code(str(location), 160)}" if location else ""
     what = " ".join(part for part in (error, place) if part)
-    summary = " · ".join(part for part in (cause.where, what, plural(len(cause.classes), "class")) if part)
+    several = len(cause.classes) > 1
+    which = plural(len(cause.classes), "class") if several else html_code(cause.classes[0], 80)
+    summary = " · ".join(part for part in (cause.where, what, which) if part)
     lines = [f"<details><summary>{summary}</summary>", ""]
     if first.message.strip():
         lines += [fenced(first.message), ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -58,9 +59,14 @@ def error_size(value: float) -> str:
 
 
 def largest_error(case: CaseReport) -> float | None:
-    """The largest absolute error over a case's components, None when nothing was compared."""
-    errors = [component.max_abs for component in case.components if component.max_abs is not None]
-    return max(errors, default=None)
+    """The largest absolute error over a case's components, and where numbers differ over its failing probes; None when
+    nothing was compared. A NaN is larger than any number."""
+    errors = [component.max_abs for component in case.components]
+    if case.outcome is OutcomeKind.PARITY:
+        probes = [probe for component in case.components for probe in component.probes]
+        errors += [probe.max_abs for probe in probes if probe.status == "parity"]
+    measured = [error for error in errors if error is not None]
+    return max(measured, default=None, key=lambda error: (math.isnan(error), error))
 
 
 def symbol(case: CaseReport) -> str:
@@ -82,7 +88,8 @@ def cell(case: CaseReport) -> str:
     elif case.outcome is OutcomeKind.ERROR:
         said = _stage(case.stage) or "error"
     elif case.outcome is OutcomeKind.PARITY:
-        said = f"parity {size}".strip()
+        # Outputs that differ without an error differ in their shape or type.
+        said = f"parity {size}" if error else "parity"
     else:
         said = f"{case.outcome.value} {_stage(case.stage)}".strip()
     verdict = "" if case.verdict in _SILENT else f"· {case.verdict.value}"

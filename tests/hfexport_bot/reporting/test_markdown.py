@@ -85,10 +85,17 @@ def test_one_cause_is_one_entry_with_all_that_helps(run_report: Report) -> None:
     assert text.count("<details>") == text.count("</details>") == 2
     assert (
         "<summary>torch.export, ONNX, ExecuTorch · trace · <code>GuardOnDataDependentSymNode</code> at "
-        "<code>models/modeling_tiny.py:31</code> · 1 class</summary>" in text
+        "<code>models/modeling_tiny.py:31</code> · <code>Branch</code></summary>" in text
     )
     assert "```text\nCould not guard on data-dependent expression Eq(u0, 1)\n\nif x.sum() > 0:\n```" in text
     assert "`hfexport-bot check models/modeling_tiny.py:Branch --backend dynamo`" in text
+
+
+def test_a_cause_of_several_classes_counts_them(run_report: Report) -> None:
+    first = run_report.cases[0]
+    other = first.model_copy(update={"id": first.id.model_copy(update={"class_name": "Twin"})})
+    text = section(render(run_report.model_copy(update={"cases": (first, other)})), "Regressions")
+    assert "· 2 classes</summary>" in text
 
 
 def test_an_upstream_issue_is_offered_as_a_candidate_and_not_linked(run_report: Report) -> None:

@@ -15,7 +15,7 @@ from hfexport_bot.reporting.summary import (
     row_labels,
     rows,
 )
-from hfexport_bot.schema import CaseId, CaseReport, Component, OutcomeKind, Report, Revision, VerdictKind
+from hfexport_bot.schema import CaseId, CaseReport, Component, OutcomeKind, ProbeResult, Report, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import counts
 
 
@@ -79,6 +79,25 @@ def case_of(outcome: str, verdict: str = "no-baseline", stage: str = "", error: 
     ],
 )
 def test_cell(case: CaseReport, text: str) -> None:
+    assert cell(case) == text
+
+
+def probed(outcome: str, *probes: tuple[str, float | None]) -> CaseReport:
+    results = tuple(ProbeResult.model_validate({"name": "p", "status": s, "max_abs": e}) for s, e in probes)
+    component = Component(name="model", max_abs=0.0, probes=results)
+    return case_of(outcome).model_copy(update={"components": (component,)})
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        (probed("parity", ("pass", 0.9), ("parity", 0.25), ("parity", 0.5)), "❌ parity 0.5"),
+        (probed("parity", ("parity", 0.5), ("parity", float("nan"))), "❌ parity nan"),
+        (probed("parity", ("parity", None)), "❌ parity"),
+        (probed("pass", ("pass", 0.9)), "✅ 0"),
+    ],
+)
+def test_a_cell_shows_the_error_of_the_probe_that_differs(case: CaseReport, text: str) -> None:
     assert cell(case) == text
 
 
