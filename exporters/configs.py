@@ -31,6 +31,12 @@ class DynamoConfig:
     strict: bool = False
     disabled: Collection[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        sizes = [size for axes in (self.max_sizes or {}).values() for size in axes.values()]
+        for size in (*sizes, *(() if self.max_size is None else (self.max_size,))):
+            if not isinstance(size, int) or size < 2:
+                raise ValueError(f"the bound of a dynamic axis is a size of at least 2, got {size!r}")
+
 
 @dataclass(frozen=True)
 class OnnxConfig(DynamoConfig):

@@ -40,6 +40,8 @@ def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str,
     if config.dynamic_shapes is not None:
         return dict(config.dynamic_shapes)
     bounds = config.max_sizes or {}
+    if unknown := sorted(bounds.keys() - inputs.keys()):
+        raise ValueError(f"max_sizes names no input: {', '.join(unknown)}; inputs are {', '.join(inputs)}")
     return {name: _spec(value, config.max_size, bounds.get(name, {})) for name, value in inputs.items()}
 
 

@@ -30,3 +30,9 @@ def test_anything_else_is_refused(given: Any, message: str) -> None:
 
 def test_only_executorch_bounds_its_axes_unasked() -> None:
     assert (DynamoConfig().max_size, OnnxConfig().max_size, ExecutorchConfig().max_size) == (None, None, 64)
+
+
+@pytest.mark.parametrize("fields", [{"max_size": 0}, {"max_size": "a"}, {"max_sizes": {"input_ids": {0: 1}}}])
+def test_bounds_that_bound_nothing_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="the bound of a dynamic axis is a size of at least 2"):
+        ExecutorchConfig(**fields)

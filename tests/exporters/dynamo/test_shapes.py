@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.export import Dim
 
@@ -19,6 +20,11 @@ def test_static_shapes_need_no_specification() -> None:
 def test_a_given_specification_is_taken() -> None:
     given = {"x": {0: Dim("batch", max=8)}}
     assert dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(dynamic_shapes=given)) == given
+
+
+def test_bounds_of_an_input_that_is_not_there_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_sizes names no input: nope; inputs are x"):
+        dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(max_sizes={"nope": {0: 4}}))
 
 
 class Add(torch.nn.Module):
