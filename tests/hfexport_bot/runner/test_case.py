@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from exporters import StageError
+from exporters.registry import unregister
 from hfexport_bot.runner import case as case_module
 from hfexport_bot.runner.case import failed, run_case
 from hfexport_bot.schema import (
@@ -382,6 +383,28 @@ def test_a_workarounds_file_that_fails_is_an_error_at_source(tree: Tree) -> None
     outcome = tree.run(toy(), workarounds_file="workarounds.py")
     assert (outcome.kind, outcome.stage, outcome.message) == (OutcomeKind.ERROR, "source", "old torch")
     assert outcome.location == Location(file="workarounds.py", line=2, function="<module>")
+
+
+def test_a_repositorys_own_workaround_is_applied_listed_and_switched_off(tree: Tree) -> None:
+    method = "\n    def limit(self, x):\n        return x.clamp(max=3.0) if x.max() > 3.0 else x\n"
+    source = toy("x = self.limit(x)") + method
+    (tree.path / "workarounds.py").write_text(
+        "from exporters.utils import register_patch\n"
+        "@register_patch('dynamo', 'modeling_toy.Toy.limit', model_change='clamp always')\n"
+        "def _own_patch_limit(original):\n"
+        "    'A limit that is only applied where it is needed.'\n"
+        "    return lambda self, x: x.clamp(max=3.0)\n"
+    )
+    own = "dynamo/model_patches/own_patch_limit"
+    try:
+        assert tree.run(source).stage == "trace"
+        outcome = tree.run(source, workarounds_file="workarounds.py")
+        assert (outcome.kind, outcome.workarounds) == (OutcomeKind.PASS, {own: 1})
+        unregister(own)  # a process runs one case
+        outcome = tree.run(source, workarounds_file="workarounds.py", disabled_workarounds=(own,))
+        assert (outcome.kind, outcome.stage) == (OutcomeKind.ERROR, "trace")
+    finally:
+        unregister(own)
 
 
 # -- No model or no inputs -------------------------------------------------------------------------------------
