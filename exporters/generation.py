@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
+from exporters.registry import replaced
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
@@ -128,7 +129,6 @@ def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
         yield calls
         return
     original = module.forward
-    shadowed = "forward" in vars(module)
 
     def forward(*positional: Any, **arguments: Any) -> Any:
         named = inspect.signature(original).bind_partial(*positional).arguments | arguments
@@ -138,14 +138,8 @@ def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
 
     # generate looks at the signature to tell which arguments a model takes
     forward.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    module.forward = forward
-    try:
+    with replaced(module, "forward", forward):
         yield calls
-    finally:
-        if shadowed:
-            module.forward = original
-        else:
-            del module.forward
 
 
 def _is_kept(value: Any) -> bool:

@@ -195,23 +195,16 @@ def apply_patches(backend: str, stage: str, hits: Hits, disabled: Iterable[str] 
                 continue
             for path in workaround.targets:
                 if (place := resolve(path, import_models=False)) is not None:
-                    stack.enter_context(_replaced(*place, workaround, hits))
+                    stack.enter_context(_patched(*place, workaround, hits))
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Iterator[None]:
-    original = getattr(owner, name)
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute while inside. What ``owner`` held comes back as it was stored; what it inherited, too."""
     owned = name in vars(owner)
     stored = vars(owner).get(name)  # a staticmethod or classmethod object, not what getattr binds
-    replacement = workaround.function(original)
-
-    @functools.wraps(replacement)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        hits.add(workaround)
-        return replacement(*args, **kwargs)
-
-    setattr(owner, name, staticmethod(counted) if isinstance(stored, staticmethod) else counted)
+    setattr(owner, name, value)
     try:
         yield
     finally:
@@ -219,6 +212,20 @@ def _replaced(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Iter
             setattr(owner, name, stored)
         else:
             delattr(owner, name)
+
+
+@contextmanager
+def _patched(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Iterator[None]:
+    stored = vars(owner).get(name)
+    replacement = workaround.function(getattr(owner, name))
+
+    @functools.wraps(replacement)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        hits.add(workaround)
+        return replacement(*args, **kwargs)
+
+    with replaced(owner, name, staticmethod(counted) if isinstance(stored, staticmethod) else counted):
+        yield
 
 
 def apply_fx_node_fixes(backend: str, graph_module: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:

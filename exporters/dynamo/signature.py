@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from exporters.leaves import named_leaves
+from exporters.registry import replaced
 
 
 @contextmanager
@@ -25,7 +26,6 @@ def flat_signature(
     With ``tensors_only`` it returns its output tensors by path, for formats that hold no numbers, strings or None.
     """
     original = model.forward
-    shadowed = "forward" in vars(model)
 
     def forward(**inputs: Any) -> Any:
         outputs = original(**inputs, **constants)
@@ -33,11 +33,5 @@ def flat_signature(
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind, default=None) for n in names])  # type: ignore[attr-defined]
-    model.forward = forward
-    try:
+    with replaced(model, "forward", forward):
         yield
-    finally:
-        if shadowed:
-            model.forward = original
-        else:
-            del model.forward

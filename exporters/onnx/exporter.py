@@ -23,6 +23,7 @@ from exporters.registry import (
     apply_fx_node_fixes,
     apply_ir_fixes,
     apply_patches,
+    replaced,
     resolve,
     translation_table,
 )
@@ -130,11 +131,8 @@ def _after_decomposition(callback: Callable[[ExportedProgram], None]) -> Iterato
         callback(program)
         return program
 
-    setattr(owner, name, decompose)
-    try:
+    with replaced(owner, name, decompose):
         yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _name_values(model: Any, trace: Trace) -> None:

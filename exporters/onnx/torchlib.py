@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exporters.registry import resolve
+from exporters.registry import replaced, resolve
 
 #: Private, so it is looked up: without it torch.onnx builds its registry anew, which is slower and as right.
 _FROM_TORCHLIB = "torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib"
@@ -23,7 +23,7 @@ def shared_registry() -> Iterator[None]:
         yield
         return
     owner, name = place
-    stored, build = vars(owner)[name], getattr(owner, name)
+    build = getattr(owner, name)
 
     def from_torchlib(*args: Any, **kwargs: Any) -> Any:
         key = (*args, *sorted(kwargs.items()))
@@ -34,8 +34,5 @@ def shared_registry() -> Iterator[None]:
         registry.functions = {operator: list(found) for operator, found in registry.functions.items()}
         return registry
 
-    setattr(owner, name, staticmethod(from_torchlib))  # torch.onnx calls it on an instance
-    try:
+    with replaced(owner, name, staticmethod(from_torchlib)):  # torch.onnx calls it on an instance
         yield
-    finally:
-        setattr(owner, name, stored)
