@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,9 +17,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from torch._ops import OpOverload, OpOverloadPacket
+
 from exporters.stages import STAGES
 
-Kind = Literal["patch", "node_fix", "program_fix", "translation", "ir_fix"]
+Kind = Literal["patch", "node_fix", "program_fix", "translation", "ir_fix", "skip", "no_optimize"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Registered patches whose paths lie under these packages change the backend's own code, not torch or the model.
@@ -31,7 +34,7 @@ class Workaround:
 
     Attributes:
         id: ``backend/stage/name``, what ``disabled`` takes and outcomes list.
-        targets: dotted paths (patches) or operators (translations) it replaces.
+        targets: dotted paths (patches), operators (translations) or names of models (skips) that it is for.
         function: a factory ``original -> replacement`` for a patch; ``(graph_module, node) -> bool`` for a node fix;
             ``(exported_program) -> int`` for a program fix; an onnxscript function for a translation; ``(ir_model) ->
             int`` for an IR fix. The counts say how often it changed something.
@@ -63,13 +66,19 @@ class Hits:
 
 _WORKAROUNDS: dict[str, Workaround] = {}
 
+#: Stage of the skips, which act before an export begins: the one in which a model is found.
+SKIP_STAGE = "source"
 
-def workarounds(backend: str | None = None, stage: str | None = None) -> tuple[Workaround, ...]:
-    """Registered workarounds in order of registration, of one backend and stage where given."""
+
+def workarounds(
+    backend: str | None = None, stage: str | None = None, *, kind: Kind | None = None, disabled: Iterable[str] = ()
+) -> tuple[Workaround, ...]:
+    """Registered workarounds in order of registration, of one backend, stage and kind where given, without those
+    whose ids are in ``disabled``."""
     return tuple(
         w
         for w in _WORKAROUNDS.values()
-        if (backend is None or w.backend == backend) and (stage is None or w.stage == stage)
+        if backend in (None, w.backend) and stage in (None, w.stage) and kind in (None, w.kind) and w.id not in disabled
     )
 
 
@@ -86,39 +95,61 @@ def _register(
     upstream: str | None,
     model_change: str | None,
 ) -> Callable[[F], F]:
-    if stage not in STAGES.get(backend, ()):
-        raise ValueError(f"{backend!r} has no stage {stage!r}; stages by backend: {dict(STAGES)}")
-    if not upstream and not model_change:
-        raise ValueError("a workaround needs upstream= (an issue's address) or model_change= (what to do instead)")
+    require_reasons(backend, stage, upstream, model_change)
 
     def decorate(function: F) -> F:
         name = function.__name__.lstrip("_")
         reason = (function.__doc__ or "").strip().splitlines()
         if not reason:
             raise ValueError(f"workaround {name} needs a docstring that gives its reason")
-        workaround_id = f"{backend}/{stage}/{name}"
-        if workaround_id in _WORKAROUNDS:
-            raise ValueError(f"workaround {workaround_id} is registered already")
-        _WORKAROUNDS[workaround_id] = Workaround(
-            id=workaround_id,
-            kind=kind,
-            backend=backend,
-            stage=stage,
-            reason=reason[0],
-            function=function,
-            targets=targets,
-            upstream=upstream,
-            model_change=model_change,
+        add_workaround(
+            Workaround(
+                id=f"{backend}/{stage}/{name}",
+                kind=kind,
+                backend=backend,
+                stage=stage,
+                reason=reason[0],
+                function=function,
+                targets=targets,
+                upstream=upstream,
+                model_change=model_change,
+            )
         )
         return function
 
     return decorate
 
 
+def require_reasons(backend: str, stage: str, upstream: str | None, model_change: str | None) -> None:
+    """Raise ``ValueError`` for a stage that the backend does not have, or without a reason to end the workaround."""
+    if stage not in (SKIP_STAGE, *STAGES.get(backend, ())) or backend not in STAGES:
+        raise ValueError(f"{backend!r} has no stage {stage!r}; stages by backend: {dict(STAGES)}")
+    if not upstream and not model_change:
+        raise ValueError("a workaround needs upstream= (an issue's address) or model_change= (what to do instead)")
+
+
+def add_workaround(workaround: Workaround) -> None:
+    """Enter a workaround under its id. Raises ``ValueError`` where the id is taken."""
+    if workaround.id in _WORKAROUNDS:
+        raise ValueError(f"workaround {workaround.id} is registered already")
+    _WORKAROUNDS[workaround.id] = workaround
+
+
 def register_patch(
     backend: str, *paths: str, upstream: str | None = None, model_change: str | None = None
 ) -> Callable[[F], F]:
     """Register ``factory(original) -> replacement`` for the attributes at ``paths`` while a model is exported.
+
+    The factory is called once for each path. A path leads to a function of a module, a torch op (``torch.where``,
+    ``torch.ops.aten.gelu.default``; the factory gets the real op) or an attribute of a class:
+
+    - a method, also one of ``torch.Tensor``: original and replacement take ``self`` first;
+    - a classmethod: both take ``cls`` first; a staticmethod: neither;
+    - a property: both are its getter and take ``self``.
+
+    What is replaced is the attribute, for those who look it up when they call it. Out of reach are a name that another
+    module imported before (``from torch.nn.functional import gelu``: patch it there too), and operators called from
+    C++.
 
     Patches of torch or model code run in stage ``model_patches`` (dynamo) or ``torch_patches``; patches of a
     backend's own packages in ``onnx_patches`` and ``executorch_patches``.
@@ -147,7 +178,10 @@ def register_fx_program_fix(
 def register_translation(
     *operators: Any, upstream: str | None = None, model_change: str | None = None
 ) -> Callable[[F], F]:
-    """Register an onnxscript function that translates aten ``operators`` to ONNX in place of torchlib's."""
+    """Register an onnxscript function that translates ``operators``, such as ``torch.ops.aten.gelu.default``, to ONNX
+    in place of torchlib's. Of two for one operator the later counts."""
+    if not operators:
+        raise ValueError("register_translation needs at least one operator")
     return _register("translation", "onnx", "translate", operators, upstream, model_change)
 
 
@@ -188,14 +222,21 @@ def apply_patches(backend: str, stage: str, hits: Hits, disabled: Iterable[str] 
 
     A path that does not resolve is passed over, and so is a workaround whose id is in ``disabled``. A call of a
     replacement counts as a hit.
+
+    Raises:
+        RuntimeError: a factory failed, or what it is for or what it returned cannot be called. Nothing stays patched.
     """
     with ExitStack() as stack:
-        for workaround in workarounds(backend, stage):
-            if workaround.kind != "patch" or workaround.id in disabled:
-                continue
+        for workaround in workarounds(backend, stage, kind="patch", disabled=disabled):
             for path in workaround.targets:
-                if (place := resolve(path, import_models=False)) is not None:
-                    stack.enter_context(_patched(*place, workaround, hits))
+                if (place := resolve(path, import_models=False)) is None:
+                    continue
+                try:
+                    replacement = _replacement(*place, workaround, hits)
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    raise RuntimeError(f"patch {workaround.id} cannot be made for {path}: {reason}") from error
+                stack.enter_context(replaced(*place, replacement))
         yield
 
 
@@ -214,23 +255,58 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-@contextmanager
-def _patched(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Iterator[None]:
-    stored = vars(owner).get(name)
-    replacement = workaround.function(getattr(owner, name))
+def _replacement(owner: Any, name: str, workaround: Workaround, hits: Hits) -> Any:
+    """What a patch puts in the place of ``owner.name``: the same kind of attribute, counted."""
+    if not inspect.isclass(owner):
+        return _counted(workaround, getattr(owner, name), hits)
+    stored = inspect.getattr_static(owner, name)  # as it is kept, also where it is inherited
+    if isinstance(stored, property):
+        getter = _counted(workaround, stored.fget, hits)
+        return property(getter, stored.fset, stored.fdel, stored.__doc__)
+    if inspect.isgetsetdescriptor(stored):  # torch.Tensor.shape
+        return property(_counted(workaround, stored.__get__, hits), stored.__set__, stored.__delete__)
+    if isinstance(stored, classmethod):
+        return classmethod(_counted(workaround, stored.__func__, hits))
+    counted = _counted(workaround, getattr(owner, name), hits)
+    # A callable that is no function is not bound to an instance, and its replacement must not be.
+    return (
+        counted if hasattr(type(stored), "__get__") and not isinstance(stored, staticmethod) else staticmethod(counted)
+    )
+
+
+def _counted(workaround: Workaround, original: Any, hits: Hits) -> Callable[..., Any]:
+    """The workaround's replacement for ``original``; a call of it counts as a hit."""
+    if not callable(original) or inspect.isclass(original):
+        raise TypeError("a patch is for something that is called and is no class")
+    replacement = workaround.function(original)
+    if not callable(replacement) or inspect.isclass(replacement):
+        raise TypeError(f"the factory returned {replacement!r}, not a function")
 
     @functools.wraps(replacement)
     def counted(*args: Any, **kwargs: Any) -> Any:
         hits.add(workaround)
         return replacement(*args, **kwargs)
 
-    with replaced(owner, name, staticmethod(counted) if isinstance(stored, staticmethod) else counted):
-        yield
+    return _ReplacedOp(counted, original) if isinstance(original, OpOverload | OpOverloadPacket) else counted
+
+
+class _ReplacedOp:
+    """A replacement for a torch op, whose overloads and tags stay within reach."""
+
+    def __init__(self, function: Callable[..., Any], op: OpOverload[..., Any] | OpOverloadPacket[..., Any]) -> None:
+        self._function = function
+        self._op = op
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._op, name)
 
 
 def apply_fx_node_fixes(backend: str, graph_module: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
     """Offer every node of a ``torch.fx.GraphModule``, subgraphs included, to the backend's node fixes, in place."""
-    fixes = [w for w in workarounds(backend, "node_fixes") if w.kind == "node_fix" and w.id not in disabled]
+    fixes = workarounds(backend, "node_fixes", kind="node_fix", disabled=disabled)
     for module in graph_module.modules():
         graph = getattr(module, "graph", None)
         if graph is None:
@@ -249,33 +325,5 @@ def apply_fx_node_fixes(backend: str, graph_module: Any, hits: Hits, disabled: I
 
 def apply_fx_program_fixes(backend: str, program: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
     """Run the backend's program fixes on a ``torch.export.ExportedProgram``, in place."""
-    for fix in workarounds(backend, "program_fixes"):
-        if fix.kind == "program_fix" and fix.id not in disabled:
-            hits.add(fix, int(fix.function(program)))
-
-
-def apply_ir_fixes(model: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
-    """Run the IR fixes on an ``onnx_ir.Model``, in place."""
-    for fix in workarounds("onnx", "ir_fixes"):
-        if fix.kind == "ir_fix" and fix.id not in disabled:
-            hits.add(fix, int(fix.function(model)))
-
-
-def translation_table(hits: Hits, disabled: Iterable[str] = ()) -> dict[Any, Callable[..., Any]]:
-    """Operators to onnxscript functions, as ``torch.onnx.export(custom_translation_table=...)`` takes them."""
-    table: dict[Any, Callable[..., Any]] = {}
-    for workaround in workarounds("onnx", "translate"):
-        if workaround.kind != "translation" or workaround.id in disabled:
-            continue
-        for operator in workaround.targets:
-            table[operator] = _counted_translation(workaround, hits)
-    return table
-
-
-def _counted_translation(workaround: Workaround, hits: Hits) -> Callable[..., Any]:
-    @functools.wraps(workaround.function)  # torch.onnx reads the signature through __wrapped__
-    def translate(*args: Any, **kwargs: Any) -> Any:
-        hits.add(workaround)
-        return workaround.function(*args, **kwargs)
-
-    return translate
+    for fix in workarounds(backend, "program_fixes", kind="program_fix", disabled=disabled):
+        hits.add(fix, int(fix.function(program)))

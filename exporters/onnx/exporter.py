@@ -15,17 +15,16 @@ from exporters.artifacts import Artifact
 from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter, Trace
-from exporters.onnx import ir_fixes as _ir_fixes  # noqa: F401  registers the IR fixes
+from exporters.onnx.ir_fixes import _IR_FIXES
 from exporters.onnx.program import OnnxProgram
 from exporters.onnx.torchlib import shared_registry
+from exporters.onnx.translations import _ONNX_TRANSLATION_TABLE
 from exporters.registry import (
     Hits,
     apply_fx_node_fixes,
-    apply_ir_fixes,
     apply_patches,
     replaced,
     resolve,
-    translation_table,
 )
 from exporters.stages import StageRunner
 
@@ -64,7 +63,7 @@ class OnnxExporter(DynamoExporter):
             with runner.stage("optimize"):
                 program.optimize()
         with runner.stage("ir_fixes"):
-            apply_ir_fixes(program.model, hits, disabled)
+            _IR_FIXES.apply(program.model, hits, disabled)
             _name_values(program.model, trace)
         return self._artifact(
             OnnxProgram(program, trace.input_paths, inputs.constants), trace, inputs, config, runner, hits
@@ -96,7 +95,7 @@ def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits
                 verbose=False,
                 optimize=False,
                 opset_version=config.opset,
-                custom_translation_table=translation_table(hits, config.disabled),
+                custom_translation_table=_ONNX_TRANSLATION_TABLE.counted(hits, config.disabled),
             )
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")

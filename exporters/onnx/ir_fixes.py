@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
 
 import onnx_ir as ir
 
-from exporters.registry import register_ir_fix
+from exporters.registry import Hits, Workaround, register_ir_fix, workarounds
+
+
+class IrFixes(Sequence[Callable[[ir.Model], int]]):
+    """The registered functions ``fix(onnx_ir.Model) -> int`` in the order in which they run: a live view, which the
+    exporter reads. One is added with `exporters.utils.register_ir_fix`."""
+
+    def active(self, disabled: Iterable[str] = ()) -> tuple[Workaround, ...]:
+        """Their workarounds, without those whose ids are in ``disabled``."""
+        return workarounds("onnx", "ir_fixes", kind="ir_fix", disabled=disabled)
+
+    def apply(self, model: ir.Model, hits: Hits, disabled: Iterable[str] = ()) -> None:
+        """Run them on ``model``, in place; what they say they changed counts as hits."""
+        for fix in self.active(disabled):
+            hits.add(fix, int(fix.function(model)))
+
+    @overload
+    def __getitem__(self, index: int) -> Callable[[ir.Model], int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Callable[[ir.Model], int]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return tuple(fix.function for fix in self.active())[index]
+
+    def __len__(self) -> int:
+        return len(self.active())
+
+
+_IR_FIXES = IrFixes()
 
 
 @register_ir_fix(model_change="return each tensor once, and no input as an output")

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from onnxscript import opset18 as op
+
+from exporters import OnnxExporter, registry
+from exporters.onnx.ir_fixes import _IR_FIXES, _fix_ir_shared_outputs
+from exporters.onnx.translations import _ONNX_TRANSLATION_TABLE
+from exporters.utils import register_fx_node_fix, register_ir_fix, register_translation, workarounds
+
+ERF, SIN = torch.ops.aten.erf.default, torch.ops.aten.sin.default
+
+
+@pytest.fixture(autouse=True)
+def _clean_registry() -> Iterator[None]:
+    before = dict(registry._WORKAROUNDS)
+    yield
+    registry._WORKAROUNDS.clear()
+    registry._WORKAROUNDS.update(before)
+
+
+def _register(name: str, *operators: Any) -> Any:
+    def translation(x: Any) -> Any:
+        """A test's."""
+        return op.Add(x, op.CastLike(op.Constant(value_float=10.0), x))
+
+    translation.__name__ = name
+    return register_translation(*operators, model_change="none, this is a test")(translation)
+
+
+class Both(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(torch.erf(x))
+
+
+def test_the_table_shows_what_is_registered_and_the_later_of_two_counts() -> None:
+    size = len(_ONNX_TRANSLATION_TABLE)
+    first = _register("_aten_first", ERF, SIN)
+    later = _register("_aten_later", SIN)
+    assert {key: _ONNX_TRANSLATION_TABLE[key] for key in (ERF, SIN)} == {ERF: first, SIN: later}
+    assert len(list(_ONNX_TRANSLATION_TABLE)) == size + 2
+    assert _ONNX_TRANSLATION_TABLE.active({"onnx/translate/aten_later"})[SIN].function is first
+    registry.unregister("onnx/translate/aten_first")
+    assert ERF not in _ONNX_TRANSLATION_TABLE
+
+
+@pytest.mark.export
+def test_the_exporter_translates_by_the_table() -> None:
+    _register("_aten_both", ERF, SIN)
+    artifact = OnnxExporter().export_artifact(Both().eval(), {"x": torch.zeros(2, 2)})
+    assert artifact.workarounds == {"onnx/translate/aten_both": 2}
+    assert float(artifact(x=torch.ones(3, 2))["output"].mean()) == 21.0
+    disabled = {"disabled": {"onnx/translate/aten_both"}}
+    plain = OnnxExporter().export_artifact(Both().eval(), {"x": torch.zeros(2, 2)}, disabled)
+    torch.testing.assert_close(plain(x=torch.ones(3, 2))["output"], torch.sin(torch.erf(torch.ones(3, 2))))
+
+
+@pytest.mark.export
+def test_the_exporter_runs_the_ir_fixes_of_the_table_in_their_order() -> None:
+    ran = []
+
+    @register_ir_fix(model_change="none, this is a test")
+    def _fix_ir_first(model: Any) -> int:
+        """A test's."""
+        ran.append("first")
+        return 3
+
+    @register_ir_fix(model_change="none, this is a test")
+    def _fix_ir_second(model: Any) -> int:
+        """A test's."""
+        ran.append("second")
+        return 0
+
+    assert _fix_ir_shared_outputs in _IR_FIXES
+    assert list(_IR_FIXES)[-2:] == list(_IR_FIXES[-2:]) == [_fix_ir_first, _fix_ir_second]
+    assert len(_IR_FIXES) == len(workarounds("onnx", "ir_fixes"))
+    artifact = OnnxExporter().export_artifact(Both().eval(), {"x": torch.zeros(2, 2)})
+    assert ran == ["first", "second"]
+    assert artifact.workarounds == {"onnx/ir_fixes/fix_ir_first": 3}
+    OnnxExporter().export(Both().eval(), {"x": torch.zeros(2, 2)}, {"disabled": {"onnx/ir_fixes/fix_ir_first"}})
+    assert ran == ["first", "second", "second"]
+
+
+class Deviation(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.std(1)
+
+
+@pytest.mark.export
+def test_node_fixes_see_what_the_decomposition_made() -> None:
+    traced: list[bool] = []
+
+    @register_fx_node_fix("onnx", model_change="none, this is a test")
+    def _fix_root(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+        """Negates where a standard deviation takes its root."""
+        traced.append(node.target is torch.ops.aten.std.dim)
+        if node.target is not torch.ops.aten.sqrt.default:
+            return False
+        node.target = torch.ops.aten.neg.default
+        return True
+
+    artifact, x = OnnxExporter().export_artifact(Deviation().eval(), {"x": torch.randn(2, 8)}), torch.randn(3, 5)
+    assert traced.count(True) == 1, "the traced graph has the operator whole, the decomposed one its parts"
+    assert artifact.workarounds == {"onnx/node_fixes/fix_root": 1}
+    torch.testing.assert_close(artifact(x=x)["output"], -x.var(1))
