@@ -37,7 +37,8 @@ class Workaround:
         targets: dotted paths (patches), operators (translations) or names of models (skips) that it is for.
         function: a factory ``original -> replacement`` for a patch; ``(graph_module, node) -> bool`` for a node fix;
             ``(exported_program) -> int`` for a program fix; an onnxscript function for a translation; ``(ir_model) ->
-            int`` for an IR fix. The counts say how often it changed something.
+            int`` for an IR fix. The counts say how often it changed something. For a skip ``(model_class, shapes, task)
+            -> bool``: whether it is for that case.
         upstream: address of the upstream issue. model_change: what the model should do instead. One is needed.
     """
 

@@ -13,6 +13,7 @@ from exporters.registry import (
     register_translation,
     workarounds,
 )
+from exporters.skips import register_export_skip, register_onnx_disable_optimize
 
 __all__ = [
     "Hits",
@@ -20,9 +21,11 @@ __all__ = [
     "apply_fx_node_fixes",
     "apply_fx_program_fixes",
     "apply_patches",
+    "register_export_skip",
     "register_fx_node_fix",
     "register_fx_program_fix",
     "register_ir_fix",
+    "register_onnx_disable_optimize",
     "register_patch",
     "register_translation",
     "workarounds",

@@ -26,6 +26,7 @@ from exporters.registry import (
     replaced,
     resolve,
 )
+from exporters.skips import skips_optimize
 from exporters.stages import StageRunner
 
 #: torch.onnx's step between decomposition and translation. Private, so it is looked up, not imported: without it the
@@ -59,7 +60,7 @@ class OnnxExporter(DynamoExporter):
             with runner.stage("node_fixes"):
                 apply_fx_node_fixes("onnx", trace.program.graph_module, hits, disabled)
             program = _translate(trace, config, runner, hits)
-        if config.optimize:
+        if config.optimize and not skips_optimize(type(model), hits, disabled):
             with runner.stage("optimize"):
                 program.optimize()
         with runner.stage("ir_fixes"):

@@ -15,6 +15,7 @@ import torch
 import exporters
 from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.skips import find_skip
 from exporters.stages import locate
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
@@ -25,6 +26,7 @@ from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
+    CaseId,
     CaseRequest,
     Location,
     Outcome,
@@ -114,6 +116,7 @@ def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
     root = Path(setup.tree) if setup.tree else Path()
     if setup.workarounds_file:
         tree.load_file(setup.workarounds_file, setup)
+    _require_not_skipped(model_class, request.id, setup)
     hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
     try:
         return find_model_case(model_class, seed=setup.seed, hook=hook)
@@ -126,6 +129,20 @@ def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
                 message=_clean(error.message, setup),
             )
         ) from error
+
+
+def _require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) -> None:
+    skip = find_skip(
+        model_class,
+        backend=case_id.backend,
+        shapes=case_id.shapes,
+        task=case_id.task,
+        disabled=setup.disabled_workarounds,
+    )
+    if skip is not None:
+        until = skip.upstream or f"the model changes: {skip.model_change}"
+        message = _clean(f"{skip.reason} Skipped by {skip.id} until {until}", setup)
+        raise _Ended(Outcome(kind=OutcomeKind.SKIPPED, stage="source", message=message, workarounds={skip.id: 1}))
 
 
 def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:

@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Importing an exporter registers its workarounds.
     import exporters.dynamo.exporter
     import exporters.executorch.exporter
-    import exporters.onnx.exporter  # noqa: F401
+    import exporters.onnx.exporter
+    import exporters.skips  # noqa: F401
 
     with os.fdopen(fd, "w") as stream:
         for workaround in workarounds():
@@ -33,12 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
 def describe(workaround: Workaround) -> WorkaroundInfo:
     """A registered workaround as it crosses to the trusted side."""
     patched = workaround.kind == "patch"
+    scope = f"{', '.join(workaround.targets)}: " if workaround.kind in ("skip", "no_optimize") else ""
     return WorkaroundInfo(
         id=workaround.id,
         kind=workaround.kind,
         backend=Backend(workaround.backend),
         stage=workaround.stage,
-        reason=workaround.reason,
+        reason=scope + workaround.reason,
         upstream=workaround.upstream or "",
         model_change=workaround.model_change or "",
         targets=tuple(str(target) for target in workaround.targets),

@@ -29,6 +29,16 @@ def test_each_says_why_and_until_when() -> None:
     ]
 
 
+def test_they_stand_by_backend_and_stage_in_the_order_of_an_export() -> None:
+    places = ["onnx/optimize", "onnx/node_fixes", "dynamo/source", "onnx/optimize", "dynamo/pytree", "onnx/odd"]
+    found = [
+        _info(str(number), id=f"{place}/{number}", backend=place.split("/")[0], stage=place.split("/")[1])
+        for number, place in enumerate(places)
+    ]
+    headers = [line for line in render_workarounds(found).splitlines() if "/" in line]
+    assert headers == ["dynamo/source", "dynamo/pytree", "onnx/node_fixes", "onnx/optimize", "onnx/odd"]
+
+
 def test_paths_that_lead_nowhere_are_named() -> None:
     text = render_workarounds([_info("gone", targets=("torch.a", "torch.b"), unresolved=("torch.b",))])
     assert text.endswith("\n\nonnx/torch_patches/gone: torch.b does not resolve")

@@ -407,6 +407,25 @@ def test_a_repositorys_own_workaround_is_applied_listed_and_switched_off(tree: T
         unregister(own)
 
 
+def test_a_repositorys_own_skip_ends_the_case_at_source_and_is_switched_off(tree: Tree) -> None:
+    (tree.path / "workarounds.py").write_text(
+        "from exporters.utils import register_export_skip\n"
+        "register_export_skip('slow', 'Toy', backend='dynamo', reason='It hangs.', shapes='dynamic',\n"
+        "                     upstream='https://github.com/a/b/issues/1')\n"
+    )
+    skip = "dynamo/source/slow"
+    try:
+        outcome = tree.run(toy(), workarounds_file="workarounds.py")
+        assert (outcome.kind, outcome.stage) == (OutcomeKind.SKIPPED, "source")
+        assert outcome.message == f"It hangs. Skipped by {skip} until https://github.com/a/b/issues/1"
+        assert outcome.workarounds == {skip: 1}
+        assert tree.stages == ["source"]
+        assert tree.run(toy(), shapes=Shapes.STATIC).kind is OutcomeKind.PASS
+        assert tree.run(toy(), disabled_workarounds=(skip,)).kind is OutcomeKind.PASS
+    finally:
+        unregister(skip)
+
+
 # -- No model or no inputs -------------------------------------------------------------------------------------
 
 CONFIGURED = """
