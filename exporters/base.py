@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exporters.configs import DynamoConfig, coerce
+from exporters.refusals import refuse_names, refuse_tensors, refuse_training
 from exporters.registry import Hits, workarounds
 from exporters.stages import STAGES, OnStage, StageRunner
 
@@ -66,7 +66,9 @@ class HfExporter(ABC):
             on_stage: called with each stage's name as it begins.
 
         Raises:
-            ValueError, TypeError: the model, the inputs or the config cannot be exported as they are.
+            ValueError, TypeError: the model, the inputs or the config cannot be exported as they are: a model in
+                training mode, labels or another argument that makes a loss, an argument that the forward does not take,
+                tensors on another device or of another floating dtype than the model's, or on the meta device.
             StageError: a stage failed.
         """
         checked = coerce(config, self.config_class)
@@ -98,8 +100,7 @@ class HfExporter(ABC):
         """
         from exporters.generation import GenerationExport, capture_steps, ending_of
 
-        if model.training:
-            raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
+        refuse_training(model)
         steps = capture_steps(model, inputs, generation_config)
         artifacts = {
             name: self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
@@ -128,16 +129,10 @@ def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Prepare
     """Check the model and split its inputs; nothing handed in is changed. Raises ``ValueError`` or ``TypeError``."""
     if not isinstance(inputs, Mapping):
         raise TypeError(f"inputs must map argument names of the model's forward to values, got {type(inputs).__name__}")
-    if model.training:
-        raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before exporting it")
+    refuse_training(model)
     given = {str(name): value for name, value in inputs.items() if value is not None}
-    parameters = inspect.signature(model.forward).parameters
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    for name in given:
-        if name not in parameters and not open_ended:
-            near = get_close_matches(name, parameters, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters)}"
-            raise ValueError(f"{type(model).__name__}.forward takes no input {name!r}{hint}")
+    refuse_names(model, given)
+    refuse_tensors(model, given)
     tensors: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     for name, value in given.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporters.packages import require
 from exporters.runtime.session import Session, UnsupportedByRuntime
 
 if TYPE_CHECKING:
@@ -14,12 +15,15 @@ __all__ = ["Session", "UnsupportedByRuntime", "open_session", "write_program"]
 
 
 def open_session(artifact: Artifact) -> Session:
-    """Load an artifact's program. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it."""
+    """Load an artifact's program. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it, ``ImportError`` where
+    it is not installed."""
     if artifact.backend == "onnx":
+        require("onnx", "an ONNX artifact", "onnxruntime")
         from exporters.runtime.onnx import OnnxSession
 
         return OnnxSession(artifact)
     if artifact.backend == "executorch":
+        require("executorch", "an ExecuTorch artifact")
         from exporters.runtime.executorch import ExecutorchSession
 
         return ExecutorchSession(artifact)
