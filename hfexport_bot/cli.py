@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.schema import Backend, Report, Shapes, VerdictKind, WorkaroundInfo
+from hfexport_bot.schema import Backend, Report, Shapes, Task, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,6 +85,13 @@ def _common(command: _Command) -> _Command:
             multiple=True,
             type=click.Choice([each.value for each in Shapes]),
             help="Whether other sizes than the traced ones must work; may be repeated. Default: dynamic.",
+        ),
+        click.option(
+            "--task",
+            "tasks",
+            multiple=True,
+            type=click.Choice([each.value for each in Task]),
+            help="One forward, or prefill and decode of the classes that generate; may be repeated. Default: forward.",
         ),
         click.option(
             "--out",
@@ -212,6 +219,7 @@ def _carry_out(
     *,
     backends: tuple[str, ...],
     shapes: tuple[str, ...],
+    tasks: tuple[str, ...],
     fail_on: tuple[str, ...],
     out: Path,
     seconds: float | None,
@@ -234,6 +242,7 @@ def _carry_out(
     overrides = Overrides(
         backends=tuple(map(Backend, backends)),
         shapes=tuple(map(Shapes, shapes)),
+        tasks=tuple(map(Task, tasks)),
         fail_on=tuple(map(VerdictKind, fail_on)),
         seconds=seconds,
         memory_gb=memory_gb,

@@ -19,7 +19,7 @@ from hfexport_bot.changes.tree import FolderTree, GitTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase, plan_cases
+from hfexport_bot.plan import PlannedCase, not_planned, plan_cases
 from hfexport_bot.schema import Layout, OutcomeKind, Report, Revision, RunnerSetup, WorkaroundInfo
 from hfexport_bot.settings import (
     SETTINGS_PATH,
@@ -77,7 +77,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 
     layout = detect_layout(head_tree)
     selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout)
-    planned = plan_cases(selection, settings.backends, settings.shapes)
+    planned = plan_cases(selection, settings.backends, settings.shapes, settings.tasks)
 
     result = SessionResult()
     if planned:
@@ -102,7 +102,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
-        not_run=selection.not_run,
+        not_run=(*selection.not_run, *not_planned(selection, settings.tasks)),
         notes=(*notes, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
@@ -125,7 +125,9 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     settings = combine(file, file, overrides)
     _check_disabled(settings, around)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
-    planned = plan_cases(selection, settings.backends, settings.shapes)
+    planned = plan_cases(selection, settings.backends, settings.shapes, settings.tasks)
+    if not planned:
+        raise UsageError(f"none of the classes of {', '.join(names)} generates; leave out --task to run their forward")
     setup = _setup(
         place.layout,
         None if installed else place.root,
@@ -140,6 +142,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
         command="check",
         head=Revision(name=place.name),
         cases=make_cases(planned, None, result.head, accepted=accepted),
+        not_run=tuple(not_planned(selection, settings.tasks)),
         notes=_notes(settings, expired, result),
         failure=_failure(result),
         seconds=time.monotonic() - started,

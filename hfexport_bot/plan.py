@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hfexport_bot.changes.affected import Selection
-from hfexport_bot.schema import Backend, CaseId, Shapes
+from hfexport_bot.changes.affected import AffectedModule, Selection
+from hfexport_bot.schema import Backend, CaseId, NotRun, Shapes, Task
 
 #: Backends from the quickest to the slowest, so that most findings come early.
 _BACKEND_ORDER = (Backend.DYNAMO, Backend.ONNX, Backend.EXECUTORCH)
@@ -22,26 +22,51 @@ class PlannedCase:
     reason: str
 
 
-def plan_cases(selection: Selection, backends: Sequence[Backend], shapes: Sequence[Shapes]) -> tuple[PlannedCase, ...]:
-    """Every affected class with every backend and kind of shapes: cheap backends first, then as selected.
+def plan_cases(
+    selection: Selection, backends: Sequence[Backend], shapes: Sequence[Shapes], tasks: Sequence[Task]
+) -> tuple[PlannedCase, ...]:
+    """Every affected class with every backend, kind of shapes and task: cheap backends first, then as selected.
 
-    A class that moved with its file is one case under head's name; a class that only base has keeps base's.
+    ``generate`` has cases for the classes that generate. A class that moved with its file is one case under head's
+    name; a class that only base has keeps base's.
     """
+    kinds = [(kind, task) for kind in Shapes for task in Task if kind in shapes and task in tasks]
     cases: dict[CaseId, PlannedCase] = {}
     for backend in (each for each in _BACKEND_ORDER if each in backends):
         for module in selection.affected:
-            for name in dict.fromkeys((*module.head_classes, *module.base_classes)):
-                base = module.base if name in module.base_classes else None
-                head = module.head if name in module.head_classes else None
-                file = head or base
-                if file is None:
-                    continue
-                for kind in (each for each in Shapes if each in shapes):
-                    case_id = CaseId(model=file.model, class_name=name, backend=backend, shapes=kind)
-                    cases[case_id] = PlannedCase(
-                        id=case_id,
-                        base_module=base.module if base else None,
-                        head_module=head.module if head else None,
-                        reason=module.reason,
-                    )
+            for name in _names(module):
+                for kind, task in kinds:
+                    case = _case(module, name, backend, kind, task)
+                    if case is not None:
+                        cases[case.id] = case
     return tuple(cases.values())
+
+
+def not_planned(selection: Selection, tasks: Sequence[Task]) -> Iterator[NotRun]:
+    """The affected classes that have no case because they don't generate, where nothing else was asked for."""
+    if Task.FORWARD in tasks:
+        return
+    for module in selection.affected:
+        for name in _names(module):
+            file = module.head or module.base
+            if file is not None and name not in (*module.head_generating, *module.base_generating):
+                yield NotRun(kind="class", name=f"{file.model}/{name}", reason="it does not generate")
+
+
+def _names(module: AffectedModule) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*module.head_classes, *module.base_classes)))
+
+
+def _case(module: AffectedModule, name: str, backend: Backend, shapes: Shapes, task: Task) -> PlannedCase | None:
+    generates = task is Task.GENERATE
+    base = module.base if name in (module.base_generating if generates else module.base_classes) else None
+    head = module.head if name in (module.head_generating if generates else module.head_classes) else None
+    file = head or base
+    if file is None:
+        return None
+    return PlannedCase(
+        id=CaseId(model=file.model, class_name=name, backend=backend, shapes=shapes, task=task),
+        base_module=base.module if base else None,
+        head_module=head.module if head else None,
+        reason=module.reason,
+    )

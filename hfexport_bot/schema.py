@@ -80,6 +80,20 @@ STAGES: dict[str, tuple[str, ...]] = {
 }
 
 
+#: Components that reports know by name; one alone is ``model``.
+COMPONENTS: tuple[str, ...] = (
+    "model",
+    "encoder",
+    "prefill",
+    "decode",
+    "vision_encoder",
+    "audio_encoder",
+    "multi_modal_projector",
+    "language_model",
+    "lm_head",
+)
+
+
 class OutcomeKind(StrEnum):
     """How one case ended on one revision. Only ``PASS`` is a pass."""
 

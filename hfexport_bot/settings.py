@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Backend, Limits, Shapes, VerdictKind
+from hfexport_bot.schema import Backend, Limits, Shapes, Task, VerdictKind
 
 SETTINGS_PATH = ".github/hfexport.yml"
 _MAX_BYTES = 1 << 16
@@ -60,6 +60,7 @@ class SettingsFile(_Section):
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)] = tuple(Backend)
     shapes: Annotated[tuple[Shapes, ...], Field(min_length=1)] = (Shapes.DYNAMIC,)
+    tasks: Annotated[tuple[Task, ...], Field(min_length=1)] = (Task.FORWARD,)
 
 
 class Overrides(BaseModel):
@@ -69,6 +70,7 @@ class Overrides(BaseModel):
 
     backends: tuple[Backend, ...] = ()
     shapes: tuple[Shapes, ...] = ()
+    tasks: tuple[Task, ...] = ()
     fail_on: tuple[VerdictKind, ...] = ()
     seconds: float | None = None
     memory_gb: float | None = None
@@ -95,6 +97,7 @@ class Settings(BaseModel):
     seed: int
     backends: tuple[Backend, ...]
     shapes: tuple[Shapes, ...]
+    tasks: tuple[Task, ...]
     disabled_workarounds: tuple[str, ...]
     base_hooks: Hooks
     head_hooks: Hooks
@@ -132,6 +135,7 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         seed=base.seed,
         backends=overrides.backends or base.backends,
         shapes=overrides.shapes or base.shapes,
+        tasks=overrides.tasks or base.tasks,
         disabled_workarounds=overrides.disabled_workarounds,
         base_hooks=Hooks(cases=base.cases, workarounds=base.workarounds),
         head_hooks=Hooks(cases=head.cases, workarounds=head.workarounds),

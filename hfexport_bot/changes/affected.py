@@ -20,7 +20,14 @@ from hfexport_bot.changes.layout import (
     is_test_or_doc,
     model_file,
 )
-from hfexport_bot.changes.modeling import SourceError, imports_module, parse, public_model_classes, same_code
+from hfexport_bot.changes.modeling import (
+    SourceError,
+    generating_classes,
+    imports_module,
+    parse,
+    public_model_classes,
+    same_code,
+)
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun
 
@@ -30,13 +37,16 @@ _NO_MODEL = "has no model class"
 
 @dataclass(frozen=True)
 class AffectedModule:
-    """A modeling file to run: where it is on each side (None: it isn't there), its classes there, and why."""
+    """A modeling file to run: where it is on each side (None: it isn't there), its classes there, those of them that
+    generate, and why."""
 
     base: ModelFile | None
     head: ModelFile | None
     base_classes: tuple[str, ...]
     head_classes: tuple[str, ...]
     reason: str
+    base_generating: tuple[str, ...] = ()
+    head_generating: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,33 +183,42 @@ def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons
     if same and not reasons:
         return NotRun(kind="file", name=change.path, reason=ONLY_TEXT)
 
-    base_classes, base_error = _read_classes(old)
-    head_classes, head_error = _read_classes(new)
+    on_base, base_error = _read_classes(old)
+    on_head, head_error = _read_classes(new)
     if error := head_error or base_error:
         # A side that can't be read runs the other side's classes.
-        base_classes = head_classes if base_error else base_classes
-        head_classes = base_classes if head_error else head_classes
+        on_base = on_head if base_error else on_base
+        on_head = on_base if head_error else on_head
         where = " on both sides" if base_error and head_error else ""
         reason = f"syntax error{where}, line {error.line}: {error}"
     else:
         reason = _NO_MODEL
-    if not base_classes and not head_classes:
+    if not on_base.models and not on_head.models:
         return NotRun(kind="file", name=change.path, reason=reason)
     if not same:
         reasons = [f"{PurePosixPath(change.path).name} {_verb(change)}", *reasons]
     return AffectedModule(
         base=model_file(change.old, layout) if change.old and old is not None else None,
         head=model_file(change.new, layout) if change.new and new is not None else None,
-        base_classes=base_classes,
-        head_classes=head_classes,
+        base_classes=on_base.models,
+        head_classes=on_head.models,
         reason="; ".join(reasons),
+        base_generating=on_base.generating,
+        head_generating=on_head.generating,
     )
 
 
-def _read_classes(source: bytes | None) -> tuple[tuple[str, ...], SourceError | None]:
+@dataclass(frozen=True)
+class _Classes:
+    models: tuple[str, ...] = ()
+    generating: tuple[str, ...] = ()
+
+
+def _read_classes(source: bytes | None) -> tuple[_Classes, SourceError | None]:
     if source is None:
-        return (), None
+        return _Classes(), None
     try:
-        return public_model_classes(parse(source)), None
+        module = parse(source)
     except SourceError as error:
-        return (), error
+        return _Classes(), error
+    return _Classes(public_model_classes(module), generating_classes(module)), None

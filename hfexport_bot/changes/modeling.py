@@ -11,6 +11,8 @@ from dataclasses import dataclass
 # What an imported base class must be called to count as a model that has a forward.
 _IMPORTED_MODEL = re.compile(r"[A-Z]\w*(?:Model|For[A-Z]\w*)")
 _NO_MODELS = frozenset({"BaseModel", "RootModel"})  # pydantic's
+# What an imported base class must be called to count as a model that generates.
+_IMPORTED_GENERATING = re.compile(r"[A-Z]\w*(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)")
 # Imported mixins that bring a forward: transformers' modeling_layers.
 _IMPORTED_FORWARD = re.compile(r"GenericFor\w+")
 
@@ -62,6 +64,13 @@ def model_classes(module: ast.Module) -> tuple[str, ...]:
         and file.is_pretrained(name)
         and file.has_forward(name)
     )
+
+
+def generating_classes(module: ast.Module) -> tuple[str, ...]:
+    """Those of `model_classes` that have ``generate``: by the names of their bases, through classes of the file, they
+    derive from ``GenerationMixin`` or from an imported model that is called like one that generates."""
+    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    return tuple(name for name in model_classes(module) if file.generates(name))
 
 
 def _offered(module: ast.Module) -> set[str]:
@@ -187,6 +196,11 @@ class _File:
         if own is not None or name in seen:
             return bool(own)
         return any(self.has_forward(base, seen | {name}) for base in self._bases(name))
+
+    def generates(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        if name not in self.classes:
+            return name.endswith("GenerationMixin") or bool(_IMPORTED_GENERATING.fullmatch(name))
+        return name not in seen and any(self.generates(base, seen | {name}) for base in self._bases(name))
 
     def _is_imported_model(self, name: str) -> bool:
         return (

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from hfexport_bot.changes.affected import AffectedModule
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
-from hfexport_bot.changes.modeling import SourceError, model_classes, parse, public_model_classes
+from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -35,7 +35,9 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
             kept = wanted.setdefault(file, [])
             kept.extend(each for each in chosen if each not in kept)
     return tuple(
-        AffectedModule(None, file, (), tuple(classes), reason="asked for")
+        AffectedModule(
+            None, file, (), tuple(classes), reason="asked for", head_generating=_generating(file, tree, classes)
+        )
         for file, classes in wanted.items()
         if classes
     )
@@ -82,6 +84,14 @@ def _classes(file: ModelFile, tree: Tree, class_name: str | None) -> tuple[str, 
         if class_name:
             return (class_name,)  # its case runs, and ends as an error in stage `source`
         raise UsageError(f"{file.path}: syntax error, line {error.line}: {error}") from None
+
+
+def _generating(file: ModelFile, tree: Tree, classes: Sequence[str]) -> tuple[str, ...]:
+    try:
+        generating = generating_classes(parse(tree.read(file.path) or b""))
+    except SourceError:
+        return ()
+    return tuple(name for name in classes if name in generating)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

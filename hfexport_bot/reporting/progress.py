@@ -15,6 +15,7 @@ from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.summary import duration, error_size
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import CaseFinished, CaseId, Outcome, OutcomeKind, Ready, RunnerEvent, StageBegan
+from hfexport_bot.verdicts.compare import place
 
 #: Running cases that are shown at a time.
 MAX_RUNNING = 8
@@ -74,7 +75,7 @@ class Progress:
         said = outcome.kind.value
         errors = [component.max_abs for component in outcome.components if component.max_abs is not None]
         if outcome.kind is not OutcomeKind.PASS and outcome.stage:
-            said += f" at {plain(outcome.stage, 40)}"
+            said += f" at {plain(place(outcome), 80)}"
         elif errors:
             said += f" {error_size(max(errors))}"
         count = f"[{self.finished}/{self.total}]"

@@ -10,6 +10,7 @@ from typing import Literal
 
 from hfexport_bot.changes.affected import ONLY_TEXT
 from hfexport_bot.schema import (
+    COMPONENTS,
     STAGES,
     Backend,
     CaseId,
@@ -86,18 +87,21 @@ def cell(case: CaseReport) -> str:
     elif case.outcome in NEITHER:
         said = case.outcome.value
     elif case.outcome is OutcomeKind.ERROR:
-        said = _stage(case.stage) or "error"
+        said = _place(case) or "error"
     elif case.outcome is OutcomeKind.PARITY:
         # Outputs that differ without an error differ in their shape or type.
         said = f"parity {size}" if error else "parity"
     else:
-        said = f"{case.outcome.value} {_stage(case.stage)}".strip()
+        said = f"{case.outcome.value} {_place(case)}".strip()
     verdict = "" if case.verdict in _SILENT else f"· {case.verdict.value}"
     return " ".join(part for part in (symbol(case), said, verdict) if part)
 
 
-def _stage(stage: str) -> str:
-    return stage if stage in STAGE_NAMES else ""
+def _place(case: CaseReport) -> str:
+    """``trace``, ``decode trace``; empty for a stage that nobody knows. Holds no untrusted text."""
+    side = case.head or case.base
+    component = side.component if side and side.component in COMPONENTS else ""
+    return f"{component} {case.stage}".strip() if case.stage in STAGE_NAMES else ""
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,9 @@ class Cause:
 
     @property
     def where(self) -> str:
-        """``torch.export, ONNX · trace``. Holds no untrusted text."""
+        """``torch.export, ONNX · trace``, ``ONNX · decode trace``. Holds no untrusted text."""
         backends = [label for backend, label in BACKENDS.items() if self._has(backend)]
-        stage = _stage(self.first.stage)
+        stage = _place(self.first)
         kind = self.first.outcome
         said = stage if kind is OutcomeKind.ERROR and stage else f"{kind.value} {stage}".strip()
         if kind is OutcomeKind.PARITY:
@@ -236,9 +240,12 @@ def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
     return "yes" if passed or not report.cases else "unknown"
 
 
-def unjudged(report: Report) -> int:
-    """How many changed files nothing can be said of: not run, though more than their text changed."""
-    return sum(item.kind == "file" and item.reason != ONLY_TEXT for item in report.not_run)
+def unjudged(report: Report) -> str:
+    """``2 changed files``: what nothing can be said of, not run though more than its text changed; or ``1 affected
+    class`` that has no case. Empty where there is nothing of the kind."""
+    files = sum(item.kind == "file" and item.reason != ONLY_TEXT for item in report.not_run)
+    classes = sum(item.kind == "class" for item in report.not_run)
+    return plural(files, "changed file") if files else plural(classes, "affected class") if classes else ""
 
 
 def headline(report: Report) -> str:
@@ -251,8 +258,8 @@ def headline(report: Report) -> str:
         if report.command == "check":
             return "nothing to run"
         if left := unjudged(report):
-            verb = "was" if left == 1 else "were"
-            return f"nothing was run · {plural(left, 'changed file')} {verb} not judged, see what was not run"
+            verb = "was" if left.startswith("1 ") else "were"
+            return f"nothing was run · {left} {verb} not judged, see what was not run"
         return f"nothing affected · {safety}"
     if report.command == "check":
         verb = "passes" if found.cases == 1 else "pass"
@@ -289,4 +296,6 @@ def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
     words += ["--backend", case.backend.value]
     if case.shapes is not Shapes.DYNAMIC:
         words += ["--shapes", case.shapes.value]
+    if case.task is not Task.FORWARD:
+        words += ["--task", case.task.value]
     return shlex.join(words)

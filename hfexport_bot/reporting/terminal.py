@@ -23,7 +23,7 @@ from hfexport_bot.reporting.summary import (
 )
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import CaseReport, Report, VerdictKind
-from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line
+from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line, place
 
 #: Failing cases, and things not run, that are told one by one; the files have all.
 SHOWN = 40
@@ -51,7 +51,7 @@ def print_report(report: Report, console: Console) -> None:
     if report.failure:
         _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
     _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")
-    doubtful = merge_safety(report) == "unknown" or (not report.cases and unjudged(report) > 0)
+    doubtful = merge_safety(report) == "unknown" or (not report.cases and bool(unjudged(report)))
     colour = "red" if failing(report) else "yellow" if doubtful else "green"
     _print(console, f"Export check: {headline(report)}", f"bold {colour}")
 
@@ -81,7 +81,7 @@ def _table(report: Report) -> Table:
 
 def _print_case(case: CaseReport, console: Console) -> None:
     side = case.head or case.base
-    stage = f" at {plain(case.stage, 40)}" if case.stage else ""
+    stage = f" at {plain(place(side) if side else case.stage, 80)}" if case.stage else ""
     _print(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
     error = plain(side.error_type.rpartition(".")[2], 80) if side and side.error_type else ""
     message = plain(first_line(case.message), 300)

@@ -6,7 +6,9 @@ import re
 import sysconfig
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from exporters.stages import locate
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
-from hfexport_bot.runner.engines import export_own
+from hfexport_bot.runner.engines import export_generation_own, export_own
+from hfexport_bot.runner.generation import NEW_TOKENS, GreedyDecoding, blind_spots, check_generation
 from hfexport_bot.runner.sources import HookError, ModelCase, Unavailable, find_model_case, load_hook
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
@@ -33,6 +36,7 @@ from hfexport_bot.schema import (
     OutcomeKind,
     RunnerSetup,
     Shapes,
+    Task,
 )
 
 OnStage = Callable[[str, str], None]
@@ -47,18 +51,18 @@ class _Ended(Exception):
 
 
 class _Stages:
-    """The stage that is running, and the seconds each took."""
+    """The stage that is running, with its component, and the seconds each took."""
 
     def __init__(self, on_stage: OnStage) -> None:
-        self.current = ""
+        self.current = self.component = ""
         self.seconds: dict[str, float] = {}
         self._on_stage = on_stage
         self._started = time.perf_counter()
 
-    def begin(self, stage: str) -> None:
+    def begin(self, stage: str, component: str = "") -> None:
         self.end()
-        self.current = stage
-        self._on_stage(stage, "")
+        self.current, self.component = stage, component
+        self._on_stage(stage, component)
 
     def end(self) -> None:
         now = time.perf_counter()
@@ -75,7 +79,7 @@ def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage) -> Out
     except _Ended as ended:
         outcome = ended.outcome
     except Exception as error:  # whatever the code under test raises is its own outcome
-        outcome = failed(error, stages.current, setup)
+        outcome = failed(error, stages.current, setup, stages.component)
     stages.end()
     return outcome.model_copy(update={"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())})
 
@@ -84,11 +88,28 @@ def _run(request: CaseRequest, setup: RunnerSetup, stages: _Stages) -> Outcome:
     stages.begin("source")
     case = _source(request, setup)
     stages.begin("eager")
+    register_cache_pytrees(case.model)
+    work = _generate if request.id.task is Task.GENERATE else _forward
+    checked, workarounds, notes = work(request.id, case, setup, stages)
+    return _judged(checked, setup).model_copy(
+        update={
+            "workarounds": workarounds,
+            "notes": tuple(_clean(note, setup) for note in (*notes, *checked.notes)),
+            "source": case.source,
+        }
+    )
+
+
+#: What a check found, the workarounds hit, and what was noted before it.
+_Work = tuple[Checked, dict[str, int], list[str]]
+
+
+def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
     reference, notes = _eager(case, setup)
-    dynamic = request.id.shapes is Shapes.DYNAMIC
+    dynamic = case_id.shapes is Shapes.DYNAMIC
     artifact = export_own(
         case,
-        request.id.backend,
+        case_id.backend,
         dynamic=dynamic,
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
@@ -102,13 +123,29 @@ def _run(request: CaseRequest, setup: RunnerSetup, stages: _Stages) -> Outcome:
         on_stage=stages.begin,
         clean=partial(_clean, setup=setup),
     )
-    return _judged(checked, setup).model_copy(
-        update={
-            "workarounds": artifact.workarounds,
-            "notes": tuple(_clean(note, setup) for note in (*notes, *checked.notes)),
-            "source": case.source,
-        }
+    return checked, artifact.workarounds, notes
+
+
+def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
+    reference, notes = _eager(replace(case, model=GreedyDecoding(case.model)), setup)
+    notes += blind_spots(case.model, case.inputs, reference, setup.seed)
+    stages.begin("signature")  # what generate calls is found out before the first component's own stages
+    dynamic = case_id.shapes is Shapes.DYNAMIC
+    export = export_generation_own(
+        case,
+        case_id.backend,
+        dynamic=dynamic,
+        new_tokens=NEW_TOKENS,
+        disabled=setup.disabled_workarounds,
+        on_stage=stages.begin,
     )
+    checked = check_generation(
+        export, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(_clean, setup=setup)
+    )
+    hits: Counter[str] = Counter()
+    for artifact in export.artifacts.values():
+        hits.update(artifact.workarounds)
+    return checked, dict(hits), notes
 
 
 def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
@@ -119,7 +156,7 @@ def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
     _require_not_skipped(model_class, request.id, setup)
     hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
     try:
-        return find_model_case(model_class, seed=setup.seed, hook=hook)
+        return find_model_case(model_class, seed=setup.seed, hook=hook, task=request.id.task)
     except Unavailable as error:
         raise _Ended(
             Outcome(
@@ -147,7 +184,6 @@ def _require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup)
 
 def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
     """Eager's outputs, after making sure that they repeat and, as far as weights can, that they react."""
-    register_cache_pytrees(case.model)
     reference = run_eager(case.model, case.inputs, setup.seed)
     if not reference:
         message = "the forward returns no tensor, so that nothing can be compared"
@@ -203,26 +239,29 @@ def _require_deterministic(case: ModelCase, reference: Outputs, setup: RunnerSet
 
 
 def _judged(checked: Checked, setup: RunnerSetup) -> Outcome:
-    components = (checked.component,)
+    components = checked.components
     if checked.failure is None:
         return Outcome(kind=OutcomeKind.PASS, components=components)
     failure = checked.failure
     if failure.error is not None:
-        outcome = failed(failure.error, failure.stage, setup)
+        outcome = failed(failure.error, failure.stage, setup, failure.component)
         kind = outcome.kind if outcome.kind is OutcomeKind.OOM else failure.kind
         return outcome.model_copy(update={"kind": kind, "components": components})
     message = _clean(failure.message, setup)
-    return Outcome(kind=failure.kind, stage=failure.stage, message=message, components=components)
+    return Outcome(
+        kind=failure.kind, stage=failure.stage, component=failure.component, message=message, components=components
+    )
 
 
-def failed(error: BaseException, stage: str, setup: RunnerSetup) -> Outcome:
-    """The outcome of an exception in ``stage``; a `StageError` names its own."""
+def failed(error: BaseException, stage: str, setup: RunnerSetup, component: str = "") -> Outcome:
+    """The outcome of an exception in ``stage`` of a component; a `StageError` names its own stage."""
     reason = error
     if isinstance(error, StageError):
         stage, reason = error.stage, error.reason
     return Outcome(
         kind=OutcomeKind.OOM if isinstance(reason, MemoryError) else OutcomeKind.ERROR,
         stage=stage,
+        component=component,
         message=_clean(str(reason) or type(reason).__name__, setup),
         error_type=type(reason).__name__[:MAX_NAME_CHARS],
         location=_location(error, setup),

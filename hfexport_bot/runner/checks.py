@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,19 +31,20 @@ TIE_DRAWS = 8
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a checked artifact does not pass."""
+    """Why a checked artifact does not pass; ``component`` is empty where there is only one."""
 
     kind: OutcomeKind
     stage: str
     message: str
     error: BaseException | None = None
+    component: str = ""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A component's numbers, the failure that decides the outcome, and what should be said besides."""
+    """The components' numbers, the failure that decides the outcome, and what should be said besides."""
 
-    component: Component
+    components: tuple[Component, ...]
     failure: Failure | None
     notes: tuple[str, ...] = ()
 
@@ -69,12 +70,20 @@ def check(
     checker = _Checker(artifact, case, seed, on_stage, clean)
     failure = checker.load() or checker.traced(expected)
     probes = () if failure is not None and failure.stage in ("load", "run") else checker.probes(dynamic)
-    failure = failure or _first_failure(probes)
-    component = Component(
-        name="model",
-        max_abs=max((o.max_abs for o in checker.outputs if o.max_abs is not None), default=None),
-        outputs=tuple(checker.outputs),
-        probes=probes,
+    failure = failure or first_failure(probes)
+    component = describe("model", artifact, checker.outputs, probes)
+    return Checked((component,), failure, tuple(dict.fromkeys(checker.notes)))
+
+
+def describe(
+    name: str, artifact: Artifact, outputs: Sequence[TensorParity], probes: Sequence[ProbeResult]
+) -> Component:
+    """What is reported of one artifact."""
+    return Component(
+        name=name,
+        max_abs=max((o.max_abs for o in outputs if o.max_abs is not None), default=None),
+        outputs=tuple(outputs),
+        probes=tuple(probes),
         inputs=tuple(path[:MAX_NAME_CHARS] for path in artifact.input_paths),
         axes=tuple(
             Axis(
@@ -89,14 +98,25 @@ def check(
         ),
         **measure(artifact),
     )
-    return Checked(component, failure, tuple(dict.fromkeys(checker.notes)))
 
 
-def _first_failure(probes: tuple[ProbeResult, ...]) -> Failure | None:
+def first_failure(probes: Sequence[ProbeResult]) -> Failure | None:
+    """What decides among probes: one that does not run before one whose numbers differ."""
     for status, kind, stage in (("error", OutcomeKind.ERROR, "run"), ("parity", OutcomeKind.PARITY, "parity")):
         for probe in probes:
             if probe.status == status:
                 return Failure(kind, stage, f"probe {probe.name}: {probe.message}")
+    return None
+
+
+def load(artifact: Artifact) -> Failure | None:
+    """Load an artifact in its runtime."""
+    try:
+        artifact.session  # noqa: B018  loads on first access
+    except UnsupportedByRuntime as error:
+        return Failure(OutcomeKind.UNSUPPORTED, "load", str(error), error)
+    except Exception as error:  # runtimes raise what they like
+        return Failure(OutcomeKind.ERROR, "load", described(error), error)
     return None
 
 
@@ -119,13 +139,7 @@ class _Checker:
 
     def load(self) -> Failure | None:
         self.on_stage("load")
-        try:
-            self.artifact.session  # noqa: B018  loads on first access
-        except UnsupportedByRuntime as error:
-            return Failure(OutcomeKind.UNSUPPORTED, "load", str(error), error)
-        except Exception as error:  # runtimes raise what they like
-            return Failure(OutcomeKind.ERROR, "load", _described(error), error)
-        return None
+        return load(self.artifact)
 
     def traced(self, expected: Outputs) -> Failure | None:
         """The traced shape."""
@@ -133,12 +147,12 @@ class _Checker:
         try:
             actual = self._run(self.case.inputs)
         except Exception as error:
-            return Failure(OutcomeKind.ERROR, "run", _described(error), error)
+            return Failure(OutcomeKind.ERROR, "run", described(error), error)
         self.on_stage("parity")
         comparisons = self._compare(self.case.inputs, expected, actual)
-        self.outputs = [self._tensor_parity(comparison) for comparison in comparisons]
+        self.outputs = [tensor_parity(comparison, self.clean) for comparison in comparisons]
         wrong = [comparison for comparison in comparisons if not comparison.passed]
-        return Failure(OutcomeKind.PARITY, "parity", _listed(wrong)) if wrong else None
+        return Failure(OutcomeKind.PARITY, "parity", listed(wrong)) if wrong else None
 
     def probes(self, dynamic: bool) -> tuple[ProbeResult, ...]:
         """Every probe that fits the graph's inputs; for a static graph those of the traced shape.
@@ -167,31 +181,20 @@ class _Checker:
         try:
             expected = run_eager(self.case.model, inputs, self.seed)
         except Exception as error:  # eager decides which shapes a model takes
-            message = self.clean(f"eager refuses it: {_described(error)}")
+            message = self.clean(f"eager refuses it: {described(error)}")
             return ProbeResult(name=name, status="static", message=message)
         try:
             actual = self._run(inputs)
         except Exception as error:
-            message = self.clean(f"eager takes it, but: {_described(error)}")
+            message = self.clean(f"eager takes it, but: {described(error)}")
             return ProbeResult(name=name, status="error", message=message)
         self.on_stage("parity")
         comparisons = self._compare(inputs, expected, actual)
         wrong = [comparison for comparison in comparisons if not comparison.passed]
         status: Literal["pass", "parity"] = "parity" if wrong else "pass"
         errors = [comparison.max_abs for comparison in comparisons if comparison.max_abs is not None]
-        message = self.clean(_listed(wrong))
+        message = self.clean(listed(wrong))
         return ProbeResult(name=name, status=status, max_abs=max(errors, default=None), message=message)
-
-    def _tensor_parity(self, comparison: TensorComparison) -> TensorParity:
-        return TensorParity(
-            name=comparison.name[:MAX_NAME_CHARS],
-            shape=comparison.shape,
-            dtype=comparison.dtype,
-            max_abs=comparison.max_abs,
-            max_rel=comparison.max_rel,
-            mismatched=comparison.mismatched,
-            note=self.clean("; ".join(part for part in (comparison.problem, comparison.note) if part)),
-        )
 
     def _run(self, inputs: Mapping[str, Any]) -> Outputs:
         """Run the artifact on a copy: a graph may write into its inputs as its model does."""
@@ -293,11 +296,26 @@ def measure(artifact: Artifact) -> dict[str, int | None]:
     return {"nodes": len(program.graph.nodes)}
 
 
-def _listed(wrong: list[TensorComparison]) -> str:
+def tensor_parity(comparison: TensorComparison, clean: Callable[[str], str]) -> TensorParity:
+    """A comparison as it is reported."""
+    return TensorParity(
+        name=comparison.name[:MAX_NAME_CHARS],
+        shape=comparison.shape,
+        dtype=comparison.dtype,
+        max_abs=comparison.max_abs,
+        max_rel=comparison.max_rel,
+        mismatched=comparison.mismatched,
+        note=clean("; ".join(part for part in (comparison.problem, comparison.note) if part)),
+    )
+
+
+def listed(wrong: Sequence[TensorComparison]) -> str:
+    """What is wrong, output by output."""
     return "; ".join(f"{comparison.name}: {comparison.problem}" for comparison in wrong)
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """An error in one line."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -99,10 +99,15 @@ def _accepting(case_id: CaseId, accepted: Sequence[AcceptedEntry]) -> AcceptedEn
 
 
 def describe(outcome: Outcome) -> str:
-    """One line on a failing outcome: ``error at trace: Could not guard on ...``."""
-    where = f" at {outcome.stage}" if outcome.stage else ""
+    """One line on a failing outcome: ``error at trace: Could not guard on ...``, ``error at decode trace: ...``."""
+    where = f" at {place(outcome)}" if outcome.stage else ""
     message = first_line(outcome.message)
     return f"{outcome.kind.value}{where}" + (f": {message}" if message else "")
+
+
+def place(outcome: Outcome) -> str:
+    """The stage with the component it belongs to, where there are several."""
+    return f"{outcome.component} {outcome.stage}".strip()
 
 
 def first_line(message: str) -> str:

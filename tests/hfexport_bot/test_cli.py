@@ -395,6 +395,26 @@ def test_check_of_a_file_finds_its_repository_and_settings(repository: Any, out:
     assert ids == ["lib/modeling_a/AModel/onnx/dynamic/forward"]
 
 
+def test_check_of_generate_takes_the_classes_that_generate(out: Path, capsys: Any) -> None:
+    code, runner = check("bert", "--task", "generate", "--backend", "onnx", out=out)
+    assert code == 0
+    assert runner.calls["head"][1] == ["bert/BertLMHeadModel/onnx/dynamic/generate"]
+    assert "bert/BertModel" in [item.name for item in report_in(out).not_run]
+    code, _ = check("bert/BertModel", "--task", "generate", out=out)
+    assert code == 2
+    assert "none of the classes of bert/BertModel generates" in capsys.readouterr().err
+
+
+def test_a_run_with_both_tasks_runs_both(repository: Any, out: Path) -> None:
+    source = model("AModel").replace("PreTrainedModel)", "PreTrainedModel, GenerationMixin)")
+    repository.commit({"modeling_a.py": source, ".github/hfexport.yml": "tasks: [forward, generate]"})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"modeling_a.py": source.replace("return", "x += 1; return")})
+    _, runner = run(repository, out, "--backend", "onnx")
+    expected = [f"modeling_a/AModel/onnx/dynamic/{task}" for task in ("forward", "generate")]
+    assert runner.calls["base"][1] == runner.calls["head"][1] == expected
+
+
 def test_schema_is_the_reports(capsys: Any) -> None:
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Report"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import model_file
-from hfexport_bot.plan import PlannedCase, plan_cases
-from hfexport_bot.schema import Backend, CaseId, Layout, Shapes
+from hfexport_bot.plan import PlannedCase, not_planned, plan_cases
+from hfexport_bot.schema import Backend, CaseId, Layout, NotRun, Shapes, Task
 
 BOTH = model_file("modeling_a.py", Layout.MODELING)
 MOVED = model_file("pkg/modeling_a.py", Layout.MODELING)
+FORWARD = (Task.FORWARD,)
 
 
 def ids(cases: tuple[PlannedCase, ...]) -> list[str]:
@@ -17,7 +18,9 @@ def ids(cases: tuple[PlannedCase, ...]) -> list[str]:
 
 def test_cheap_backends_come_first_whatever_order_was_asked() -> None:
     selection = Selection((AffectedModule(BOTH, BOTH, ("A", "B"), ("A", "B"), "changed"),))
-    cases = plan_cases(selection, (Backend.EXECUTORCH, Backend.DYNAMO, Backend.ONNX), (Shapes.STATIC, Shapes.DYNAMIC))
+    cases = plan_cases(
+        selection, (Backend.EXECUTORCH, Backend.DYNAMO, Backend.ONNX), (Shapes.STATIC, Shapes.DYNAMIC), FORWARD
+    )
     assert ids(cases)[:5] == [
         "modeling_a/A/dynamo/dynamic/forward",
         "modeling_a/A/dynamo/static/forward",
@@ -30,7 +33,7 @@ def test_cheap_backends_come_first_whatever_order_was_asked() -> None:
 
 def test_removed_and_new_classes_have_one_side() -> None:
     selection = Selection((AffectedModule(BOTH, BOTH, ("Both", "Old"), ("Both", "New"), "changed"),))
-    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,))
+    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,), FORWARD)
     assert [(case.id.class_name, case.base_module, case.head_module) for case in cases] == [
         ("Both", "modeling_a.py", "modeling_a.py"),
         ("New", None, "modeling_a.py"),
@@ -40,7 +43,7 @@ def test_removed_and_new_classes_have_one_side() -> None:
 
 def test_a_moved_class_is_one_case_under_heads_name() -> None:
     selection = Selection((AffectedModule(BOTH, MOVED, ("A", "Old"), ("A",), "moved"),))
-    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,))
+    cases = plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,), FORWARD)
     assert cases[0] == PlannedCase(
         CaseId(model="pkg/modeling_a", class_name="A", backend=Backend.DYNAMO),
         "modeling_a.py",
@@ -51,4 +54,36 @@ def test_a_moved_class_is_one_case_under_heads_name() -> None:
 
 
 def test_nothing_affected_is_nothing_planned() -> None:
-    assert plan_cases(Selection(), tuple(Backend), tuple(Shapes)) == ()
+    assert plan_cases(Selection(), tuple(Backend), tuple(Shapes), tuple(Task)) == ()
+
+
+GENERATING = Selection(
+    (
+        AffectedModule(BOTH, BOTH, ("A", "Lost", "Won"), ("A", "Lost", "Won"), "changed", ("Lost", "A"), ("A", "Won")),
+        AffectedModule(None, MOVED, (), ("B",), "added"),
+    )
+)
+
+
+def test_generate_runs_on_each_side_what_generates_there() -> None:
+    cases = plan_cases(GENERATING, (Backend.DYNAMO,), (Shapes.DYNAMIC,), (Task.GENERATE,))
+    assert [(str(case.id), case.base_module, case.head_module) for case in cases] == [
+        ("modeling_a/A/dynamo/dynamic/generate", "modeling_a.py", "modeling_a.py"),
+        ("modeling_a/Lost/dynamo/dynamic/generate", "modeling_a.py", None),
+        ("modeling_a/Won/dynamo/dynamic/generate", None, "modeling_a.py"),
+    ]
+    assert list(not_planned(GENERATING, (Task.GENERATE,))) == [
+        NotRun(kind="class", name="pkg/modeling_a/B", reason="it does not generate")
+    ]
+
+
+def test_both_tasks_run_side_by_side_and_leave_nothing_out() -> None:
+    cases = plan_cases(GENERATING, (Backend.DYNAMO,), tuple(Shapes), (Task.GENERATE, Task.FORWARD))
+    assert ids(cases)[:3] == [
+        "modeling_a/A/dynamo/dynamic/forward",
+        "modeling_a/A/dynamo/dynamic/generate",
+        "modeling_a/A/dynamo/static/forward",
+    ]
+    assert "modeling_a/A/dynamo/static/generate" in ids(cases)
+    assert "pkg/modeling_a/B/dynamo/dynamic/generate" not in ids(cases)
+    assert not list(not_planned(GENERATING, tuple(Task)))

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Backend, Shapes, VerdictKind
+from hfexport_bot.schema import Backend, Shapes, Task, VerdictKind
 from hfexport_bot.settings import (
     SETTINGS_PATH,
     AcceptedEntry,
@@ -38,6 +38,7 @@ limits: {seconds: 60, cpu-seconds: 90, memory-gb: 2}
 seed: 7
 backends: [onnx]
 shapes: [static, dynamic]
+tasks: [generate]
 """
 
 
@@ -51,6 +52,7 @@ def test_every_key() -> None:
     assert settings.seed == 7
     assert settings.backends == (Backend.ONNX,)
     assert settings.shapes == (Shapes.STATIC, Shapes.DYNAMIC)
+    assert settings.tasks == (Task.GENERATE,)
     assert settings.head_hooks.cases == "ci/cases.py:build"
     assert settings.head_hooks.workarounds == "ci/fixes.py"
 
@@ -61,6 +63,7 @@ def test_an_empty_file_is_all_defaults(text: str) -> None:
     assert settings.fail_on == (VerdictKind.REGRESSION,)
     assert settings.backends == tuple(Backend)
     assert settings.shapes == (Shapes.DYNAMIC,)
+    assert settings.tasks == (Task.FORWARD,)
     assert settings.limits.wall_seconds == 300
 
 
@@ -87,6 +90,7 @@ def test_the_command_line_outranks_the_file() -> None:
     overrides = Overrides(
         backends=(Backend.DYNAMO,),
         shapes=(Shapes.STATIC,),
+        tasks=(Task.GENERATE,),
         fail_on=(VerdictKind.NEW,),
         seconds=30,
         memory_gb=0.5,
@@ -95,6 +99,7 @@ def test_the_command_line_outranks_the_file() -> None:
     settings = combine(file, file, overrides)
     assert settings.backends == (Backend.DYNAMO,)
     assert settings.shapes == (Shapes.STATIC,)
+    assert settings.tasks == (Task.GENERATE,)
     assert settings.fail_on == (VerdictKind.NEW,)
     assert (settings.limits.wall_seconds, settings.limits.memory_bytes) == (30, 1 << 29)
     assert settings.limits.cpu_seconds == 60

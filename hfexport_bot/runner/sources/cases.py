@@ -16,9 +16,9 @@ Inputs = dict[str, Any]
 class ModelCase:
     """A model ready to be exported.
 
-    ``model``: in eval mode, float32 on CPU. ``inputs``: keyword arguments of its forward; every axis that may
-    vary has at least 2 and every mask is all ones. ``probes``: inputs at other shapes and with padding, by
-    name; eager may refuse some of them. ``source``: who made it.
+    ``model``: in eval mode, float32 on CPU. ``inputs``: keyword arguments of its forward, every mask all ones, or of
+    its ``generate``, one row padded; every axis that may vary has at least 2. ``probes``: inputs at other shapes and
+    with padding, by name; eager may refuse some of them. ``source``: who made it.
     """
 
     model: torch.nn.Module

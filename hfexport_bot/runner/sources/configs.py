@@ -25,7 +25,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size", 0),
     (r"(\w+_)?vocab_size|n_vocab", VOCABULARY),
     (r"max_source_positions", 16),
-    (r"(num_)?(key_value|kv)_heads|num_(\w+_)?(key_value|kv)_heads|n_kv_heads?|n_head_kv", 2),
+    (r"(num_)?(key_value|kv)_heads|num_(\w+_)?(key_value|kv)_heads|n_kv_heads?|n_head_kv|linear_num_key_heads", 2),
     (r"(\w+_)?(num_)?(attention_)?heads|n_heads?|num_head", 4),
     (r"head_dim|(\w+_)?head_dim|d_kv|kv_channels", 16),
     (r"kv_lora_rank|q_lora_rank", 32),
@@ -39,7 +39,8 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"(num|n)_(\w+_)?experts|num_local_experts", 4),
     (r"n_group|topk_group", 2),
     (r"num_experts_per_tok(en)?|(moe_)?top_?k|(moe_)?topk", 2),
-    (r"state_size|d_state|ssm_state_size|(\w+_)?state_dim", 8),
+    (r"state_size|(mamba_)?d_state|ssm_state_size|(\w+_)?state_dim", 8),
+    (r"(mamba_)?n_?groups", 2),
     (r"time_step_rank|dt_rank", 4),
     (r"sliding_window|attention_window|local_window_size|window_size", 4),
     (
@@ -56,6 +57,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
     ),
     (r"(\w+_)?projection_dim|(\w+_)?proj_(size|dim)|pooler_output_size|(\w+_)?output_dim|conv_dim", 64),
 )
+_STATES = ("state_size", "ssm_state_size", "mamba_d_state")
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _SPECIAL_TOKEN = re.compile(r"(\w+_)?token_(id|ids|index)|(\w+_)?suppress_tokens")
 _MAX_LAYERS = 8
@@ -103,6 +105,16 @@ def switch_off_cache(config: Any) -> None:
     for part in walk(config):
         if getattr(part, "use_cache", None):
             part.use_cache = False
+
+
+def switch_on_cache(config: Any) -> None:
+    """Set ``use_cache`` to True wherever ``config`` has it, and have a class that encodes by default (BERT) decode: the
+    generate task needs both, before the model is built."""
+    for part in walk(config):
+        if getattr(part, "use_cache", None) is not None:
+            part.use_cache = True
+    if getattr(config, "is_decoder", None) is False and not getattr(config, "is_encoder_decoder", False):
+        config.is_decoder = True
 
 
 def special_token_ids(config: Any) -> set[int]:
@@ -205,6 +217,10 @@ def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None
         return 128 if any(width in declared for width in _WIDTHS) else 64
     if name == "num_key_value_heads" and "kv_lora_rank" in declared:
         return 4  # keys made from a latent vector: every head has its own
+    if name == "head_dim" and "expand" in declared and "num_attention_heads" not in declared:
+        return 64 * declared["expand"] // 4  # the heads of a state-space model share its expanded width
+    if name in ("chunk_size", "mamba_chunk_size"):  # of a scan over the sequence; elsewhere a matter of memory
+        return 4 if any(state in declared for state in _STATES) else None
     for pattern, value in _KINDS:
         if re.fullmatch(pattern, name):
             return value if value and default > 0 else None  # -1 and 0 say "none" in some classes

@@ -40,6 +40,13 @@ class Sizes:
 _LONG = 40
 
 
+def ordinary_tokens(config: Any) -> torch.Tensor:
+    """The ids of the vocabulary without a meaning of their own, int64, [tokens]."""
+    special = special_token_ids(config)
+    vocabulary = find_field(config, "vocab_size") or VOCABULARY
+    return torch.tensor([token for token in range(vocabulary) if token not in special])
+
+
 def build_inputs(model: torch.nn.Module, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     """The traced inputs of ``model`` and its probes.
 
@@ -114,9 +121,7 @@ class _Plan:
         class_name = type(model).__name__
         self.has_choices = class_name.endswith("ForMultipleChoice") or "mc_token_ids" in self.parameters
         self.makes_decoder_ids = class_name.endswith("ForSequenceClassification")
-        special = special_token_ids(self.config)
-        vocabulary = find_field(self.config, "vocab_size") or VOCABULARY
-        self.ordinary = torch.tensor([token for token in range(vocabulary) if token not in special])
+        self.ordinary = ordinary_tokens(self.config)
 
     def build(self, sizes: Sizes, seed: int) -> Inputs:
         generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,8 @@
 """First source: a function of the repository under test, named in its settings.
 
 The function takes a class name and a seed. It returns None (not mine) or a mapping with ``model`` (a torch module) and
-``inputs`` (keyword arguments of its forward), and may give ``probes`` (a mapping from a name to inputs).
+``inputs`` (keyword arguments of its forward), and may give ``probes`` (a mapping from a name to inputs). For the task
+``generate`` only its model is taken: prompts are made from the model's vocabulary.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 import torch
 
 from hfexport_bot.runner.sources.cases import HookError, Inputs, ModelCase, first_line, unavailable
-from hfexport_bot.runner.sources.configs import switch_off_cache
+from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
 from hfexport_bot.runner.sources.probes import derive_probes
-from hfexport_bot.schema import UnavailableCause
+from hfexport_bot.runner.sources.prompts import build_prompts
+from hfexport_bot.schema import Task, UnavailableCause
 
 Hook = Callable[[str, int], Any]
 _KEYS = {"model", "inputs", "probes"}
@@ -47,7 +49,7 @@ def load_hook(reference: str, tree: Path, load: Callable[[str], ModuleType]) -> 
     return hook
 
 
-def case_from_hook(model_class: type, seed: int, hook: Hook | None) -> ModelCase | None:
+def case_from_hook(model_class: type, seed: int, hook: Hook | None, task: Task = Task.FORWARD) -> ModelCase | None:
     """The repository's own case for ``model_class``, or None when there is no hook or it passes.
 
     Raises ``HookError`` for a hook that raises or returns something else, ``Unavailable`` when a library is missing.
@@ -67,10 +69,20 @@ def case_from_hook(model_class: type, seed: int, hook: Hook | None) -> ModelCase
     model, inputs, probes = _validated(found, model_class.__name__)
     model = model.eval().float().cpu()
     config = getattr(model, "config", None)
-    switch_off_cache(config)
+    if task is Task.GENERATE:
+        inputs, probes = _prompts(model, config, seed)
+    else:
+        switch_off_cache(config)
     if probes is None:
         probes = derive_probes(inputs, getattr(config, "pad_token_id", None))
     return ModelCase(model, inputs, probes, source="repository function")
+
+
+def _prompts(model: Any, config: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
+    if config is None or not callable(getattr(model, "generate", None)) or not model.can_generate():
+        raise HookError(f"the case function's {type(model).__name__} cannot generate; give a model that can, or None")
+    switch_on_cache(config)
+    return build_prompts(model, seed)
 
 
 def _validated(found: Any, class_name: str) -> tuple[torch.nn.Module, Inputs, dict[str, Inputs] | None]:

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 
 from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, unavailable
-from hfexport_bot.runner.sources.configs import switch_off_cache, tiny_config
+from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache, tiny_config
 from hfexport_bot.runner.sources.inputs import build_inputs
+from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.weights import strengthen
-from hfexport_bot.schema import UnavailableCause
+from hfexport_bot.schema import Task, UnavailableCause
 
 MAX_PARAMETERS = 5_000_000
 
 
-def synthesised_case(model_class: type, seed: int) -> ModelCase:
-    """A tiny ``model_class`` with random weights and inputs, the same for the same ``seed``.
+def synthesised_case(model_class: type, seed: int, task: Task = Task.FORWARD) -> ModelCase:
+    """A tiny ``model_class`` with random weights and inputs for ``task``, the same for the same ``seed``.
 
     Raises ``Unavailable`` with a cause from the closed list.
     """
@@ -30,11 +31,13 @@ def synthesised_case(model_class: type, seed: int) -> ModelCase:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = tiny_config(config_class)
-        switch_off_cache(config)
+        set_cache = switch_on_cache if task is Task.GENERATE else switch_off_cache
+        set_cache(config)
         model = _build(model_class, config, seed)
+        set_cache(model.config)  # some constructors change their configuration
         generator = torch.Generator().manual_seed(seed)
         strengthen(model, generator)
-        inputs, probes = build_inputs(model, seed)
+        inputs, probes = build_prompts(model, seed) if task is Task.GENERATE else build_inputs(model, seed)
     return ModelCase(model, inputs, probes, source="synthesised")
 
 
@@ -47,8 +50,6 @@ def _build(model_class: Any, config: Any, seed: int) -> torch.nn.Module:
     except Exception as error:
         doing = f"{name} cannot be built from a tiny {type(config).__name__}"
         raise unavailable(error, UnavailableCause.INVALID_CONFIG, doing) from error
-    # Some constructors change their configuration.
-    switch_off_cache(model.config)
     return model.eval().float()
 
 

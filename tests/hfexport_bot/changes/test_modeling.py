@@ -9,6 +9,7 @@ import pytest
 
 from hfexport_bot.changes.modeling import (
     SourceError,
+    generating_classes,
     imports_module,
     model_classes,
     parse,
@@ -195,3 +196,22 @@ class Model(PreTrainedModel):
 )
 def test_the_public_model_classes_are_those_that_the_file_offers(offer: str, expected: tuple[str, ...]) -> None:
     assert public_model_classes(parse((_TWO_MODELS + offer).encode())) == expected
+
+
+def test_generating_classes_derive_from_the_mixin_or_from_a_generating_import() -> None:
+    source = """
+        from transformers import GenerationMixin as Mixin, LlamaForCausalLM, LlamaModel
+        class ToyPreTrainedModel(PreTrainedModel): ...
+        class ToyModel(ToyPreTrainedModel):
+            def forward(self, x): return x
+        class ToyForCausalLM(ToyPreTrainedModel, Mixin):
+            def forward(self, x): return x
+        class ToyDoubleHeads(ToyForCausalLM): ...
+        class ToyOwn(ToyPreTrainedModel, MusicGenerationMixin):
+            def forward(self, x): return x
+        class ToyImported(LlamaForCausalLM): ...
+        class ToyImportedModel(LlamaModel): ...
+        class _Hidden(LlamaForCausalLM): ...
+        """
+    expected = ("ToyForCausalLM", "ToyDoubleHeads", "ToyOwn", "ToyImported")
+    assert generating_classes(parse(textwrap.dedent(source).encode())) == expected

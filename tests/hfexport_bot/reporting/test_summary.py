@@ -15,7 +15,18 @@ from hfexport_bot.reporting.summary import (
     row_labels,
     rows,
 )
-from hfexport_bot.schema import CaseId, CaseReport, Component, OutcomeKind, ProbeResult, Report, Revision, VerdictKind
+from hfexport_bot.schema import (
+    CaseId,
+    CaseReport,
+    Component,
+    NotRun,
+    Outcome,
+    OutcomeKind,
+    ProbeResult,
+    Report,
+    Revision,
+    VerdictKind,
+)
 from hfexport_bot.verdicts.compare import counts
 
 
@@ -101,6 +112,15 @@ def test_a_cell_shows_the_error_of_the_probe_that_differs(case: CaseReport, text
     assert cell(case) == text
 
 
+def test_a_failure_names_its_component_where_it_is_a_known_one() -> None:
+    failed = case_of("error", "regression", "trace")
+    for component, place in (("decode", "decode trace"), ("<b>@x</b>", "trace")):
+        side = Outcome(kind=OutcomeKind.ERROR, stage="trace", component=component)
+        case = failed.model_copy(update={"head": side})
+        assert cell(case) == f"❌ {place}"
+        assert causes([case])[0].where == f"ONNX · {place}"
+
+
 def test_a_cause_joins_backends_and_classes(run_report: Report) -> None:
     regressions = [case for case in run_report.cases if case.verdict is VerdictKind.REGRESSION]
     found = causes(regressions)
@@ -143,6 +163,12 @@ def test_one_pass_on_either_side_is_enough_to_see_a_regression(run_report: Repor
     assert merge_safety(run_report.model_copy(update={"cases": tuple(removed)})) == "yes"
 
 
+def test_a_run_of_classes_that_do_not_generate_is_not_called_safe() -> None:
+    left = NotRun(kind="class", name="bert/BertModel", reason="it does not generate")
+    report = Report(command="run", head=Revision(name="x"), not_run=(left,))
+    assert headline(report) == "nothing was run · 1 affected class was not judged, see what was not run"
+
+
 def test_count_line(run_report: Report) -> None:
     assert count_line(counts(run_report)) == "12 cases: 6 pass, 2 parity, 4 error"
     assert count_line(counts(run_report.model_copy(update={"cases": ()}))) == "0 cases"
@@ -165,6 +191,11 @@ def test_count_line(run_report: Report) -> None:
             "llama/LlamaModel/dynamo/dynamic/forward",
             "check",
             "hfexport-bot check llama/LlamaModel --backend dynamo",
+        ),
+        (
+            "llama/LlamaForCausalLM/onnx/dynamic/generate",
+            "check",
+            "hfexport-bot check llama/LlamaForCausalLM --backend onnx --task generate",
         ),
     ],
 )

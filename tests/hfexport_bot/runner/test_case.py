@@ -27,6 +27,7 @@ from hfexport_bot.schema import (
     OutcomeKind,
     RunnerSetup,
     Shapes,
+    Task,
     UnavailableCause,
 )
 from tests.hfexport_bot.runner.modules import forget_modules
@@ -102,6 +103,7 @@ class Tree:
         class_name: str = "Toy",
         backend: Backend = Backend.DYNAMO,
         shapes: Shapes = Shapes.DYNAMIC,
+        task: Task = Task.FORWARD,
         hook: str = "cases.py:build",
         **setup: Any,
     ) -> Outcome:
@@ -112,7 +114,8 @@ class Tree:
             (self.path / "cases.py").write_text(cases)
             setup["cases_hook"] = hook
         request = CaseRequest(
-            id=CaseId(model="toy", class_name=class_name, backend=backend, shapes=shapes), module="modeling_toy.py"
+            id=CaseId(model="toy", class_name=class_name, backend=backend, shapes=shapes, task=task),
+            module="modeling_toy.py",
         )
         tree = RunnerSetup(layout=Layout.MODELING, tree=str(self.path), **setup)
         self.stages = []
@@ -571,3 +574,82 @@ def test_the_model_of_installed_transformers_is_placed_without_the_machines_fold
     assert outcome.message == "in torch/__init__.py"
     assert outcome.location is not None
     assert outcome.location.file == "transformers/models/bert/modeling_bert.py"
+
+
+# -- Generation ------------------------------------------------------------------------------------------------
+
+#: A model that generates; ``STEP`` is its forward's own code and ``INIT`` what the constructor does last.
+WRITER = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class Toy(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        INIT
+
+    def forward(self, input_ids=None, **arguments):
+        STEP
+        return super().forward(input_ids=input_ids, **arguments)
+"""
+
+
+def writer(step: str = "pass", init: str = "pass") -> str:
+    return WRITER.replace("STEP", step).replace("INIT", init)
+
+
+def test_generation_passes_with_prefill_and_decode(tree: Tree) -> None:
+    outcome = tree.run(writer(), task=Task.GENERATE, cases=None)
+    assert (outcome.kind, outcome.message, outcome.component) == (OutcomeKind.PASS, "", "")
+    assert [component.name for component in outcome.components] == ["prefill", "decode"]
+    assert all(component.nodes and component.inputs and component.axes for component in outcome.components)
+    assert {probe.status for component in outcome.components for probe in component.probes} == {"pass"}
+    assert len(outcome.components[1].probes) >= 8
+    assert not any("only the logits tell" in note for note in outcome.notes)
+
+
+def test_a_stage_that_fails_in_generation_names_its_component(tree: Tree) -> None:
+    step = "if torch.compiler.is_exporting() and input_ids.shape[1] == 1: raise ValueError('no single token')"
+    outcome = tree.run(writer(step), task=Task.GENERATE, cases=None)
+    assert (outcome.kind, outcome.stage, outcome.component) == (OutcomeKind.ERROR, "trace", "decode")
+    assert "no single token" in outcome.message
+
+
+def test_numbers_that_differ_in_decode_only_are_parity_there(tree: Tree) -> None:
+    step = "if torch.compiler.is_exporting() and input_ids.shape[1] == 1: input_ids = (input_ids + 1) % 200"
+    outcome = tree.run(writer(step), task=Task.GENERATE, cases=None)
+    assert (outcome.kind, outcome.stage, outcome.component) == (OutcomeKind.PARITY, "parity", "decode")
+    assert {probe.status for probe in outcome.components[0].probes} == {"pass"}
+    assert {probe.status for probe in outcome.components[1].probes} == {"parity"}
+
+
+def test_a_way_to_generate_that_the_exporters_refuse_is_an_error(tree: Tree) -> None:
+    outcome = tree.run(writer(init="self.generation_config.repetition_penalty = 1.5"), task=Task.GENERATE, cases=None)
+    assert (outcome.kind, outcome.stage, outcome.component) == (OutcomeKind.ERROR, "signature", "")
+    assert "repetition_penalty" in outcome.message
+
+
+def test_generation_from_something_else_than_text_is_unavailable(tree: Tree) -> None:
+    source = writer().replace("input_ids=None, **", "input_ids=None, pixel_values=None, **")
+    outcome = tree.run(source, task=Task.GENERATE, cases=None)
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.UNAVAILABLE, UnavailableCause.UNKNOWN_INPUTS)
+    assert "generates from pixel_values" in outcome.message
+
+
+def test_the_repositorys_own_model_generates_too(tree: Tree) -> None:
+    cases = """
+        import torch
+        from transformers import LlamaConfig
+        from modeling_toy import Toy
+
+        def build(class_name, seed):
+            sizes = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2, num_hidden_layers=1)
+            model = Toy(LlamaConfig(**sizes, vocab_size=64, use_cache=False))
+            return {"model": model, "inputs": {"input_ids": torch.ones(2, 4, dtype=torch.long)}}
+        """
+    outcome = tree.run(writer(), task=Task.GENERATE, cases=textwrap.dedent(cases))
+    assert (outcome.kind, outcome.source) == (OutcomeKind.PASS, "repository function")
+    assert {component.outputs[0].shape[-1] for component in outcome.components} == {64}
+    refused = tree.run(toy(), task=Task.GENERATE)
+    assert (refused.kind, refused.error_type) == (OutcomeKind.ERROR, "HookError")
+    assert "Toy cannot generate" in refused.message

@@ -74,11 +74,11 @@ def cut(text: str) -> str:
 
 
 def by_name(found: Checked) -> dict[str, ProbeResult]:
-    return {probe.name: probe for probe in found.component.probes}
+    return {probe.name: probe for probe in found.components[0].probes}
 
 
 def statuses(found: Checked) -> dict[str, str]:
-    return {probe.name: probe.status for probe in found.component.probes}
+    return {probe.name: probe.status for probe in found.components[0].probes}
 
 
 # -- What should pass ------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_sound_graph_passes_everywhere_and_is_measured(exporter: Any) -> None:
         "pass",
     )
     assert stages[:4] == ["load", "run", "parity", "run"]
-    component = found.component
+    component = found.components[0]
     assert component.inputs == ("input_ids", "attention_mask")
     assert [output.name for output in component.outputs] == ["logits"]
     assert component.outputs[0].shape == (2, 8, 5)
@@ -111,7 +111,7 @@ def test_a_static_graph_is_probed_at_its_own_shape_only() -> None:
     found = checked(case_of(Toy()), dynamic=False)
     assert found.failure is None
     assert set(statuses(found)) == {"pad_right", "pad_left", "changed_input_ids", "changed_attention_mask"}
-    assert not any(axis.dynamic for axis in found.component.axes)
+    assert not any(axis.dynamic for axis in found.components[0].axes)
 
 
 # -- Graphs that are right only where they were traced ---------------------------------------------------------
@@ -130,7 +130,7 @@ def test_an_ignored_mask_is_caught_by_padding(dynamic: bool) -> None:
     assert found.failure is not None
     assert (found.failure.kind, found.failure.stage) == (OutcomeKind.PARITY, "parity")
     assert "pad_right" in found.failure.message
-    assert found.component.max_abs == pytest.approx(0, abs=1e-5)  # right at the traced inputs
+    assert found.components[0].max_abs == pytest.approx(0, abs=1e-5)  # right at the traced inputs
     assert statuses(found)["pad_left"] == "parity"
 
 
@@ -173,7 +173,7 @@ def test_a_graph_wrong_at_another_shape_is_a_parity_break(axis: int, wrong: set[
     assert found.failure is not None
     assert (found.failure.kind, found.failure.stage) == (OutcomeKind.PARITY, "parity")
     assert "elements differ, by up to" in by_name(found)[min(wrong)].message
-    assert max(probe.max_abs or 0 for probe in found.component.probes) > 1e-2
+    assert max(probe.max_abs or 0 for probe in found.components[0].probes) > 1e-2
 
 
 class RefusesElsewhere(Toy):
@@ -215,7 +215,7 @@ def test_what_eager_refuses_is_static_and_no_fault() -> None:
     assert by_name(found)["batch_3"] == ProbeResult(
         name="batch_3", status="static", message="eager refuses it: ValueError: two rows, please"
     )
-    assert [axis.upper for axis in found.component.axes if axis.axis == 0] == [2, 2]
+    assert [axis.upper for axis in found.components[0].axes if axis.axis == 0] == [2, 2]
 
 
 def test_a_probe_with_other_inputs_is_left_out_and_told() -> None:
@@ -285,7 +285,7 @@ def test_a_difference_at_the_traced_shape(eager: Any, traced: Any, problem: str)
 def test_what_is_not_finite_alike_passes(value: float) -> None:
     found = answers(lambda x, m: x.fill_(value), lambda x, m: x.fill_(value))
     assert found.failure is None
-    assert found.component.max_abs == 0
+    assert found.components[0].max_abs == 0
 
 
 def blank(fill: float) -> Any:
@@ -484,8 +484,8 @@ def test_a_kernel_that_the_runtime_lacks_is_unsupported_at_load() -> None:
     assert found.failure is not None
     assert (found.failure.kind, found.failure.stage) == (OutcomeKind.UNSUPPORTED, "load")
     assert "Could not find an implementation for Erf" in found.failure.message
-    assert found.component.probes == ()
-    assert found.component.opset
+    assert found.components[0].probes == ()
+    assert found.components[0].opset
 
 
 def test_a_program_that_does_not_load_or_run_is_an_error_of_that_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +502,7 @@ def test_a_program_that_does_not_load_or_run_is_an_error_of_that_stage(monkeypat
     found = check(artifact, case, expected, **arguments)
     assert found.failure is not None
     assert (found.failure.kind, found.failure.stage) == (OutcomeKind.ERROR, "run")
-    assert found.component.probes == ()
+    assert found.components[0].probes == ()
     del artifact.session
     monkeypatch.setattr(type(program), "module", fails)
     found = check(artifact, case, expected, **arguments)
@@ -527,4 +527,4 @@ def test_long_names_and_messages_are_cut_to_what_crosses() -> None:
     assert len(by_name(found)["batch_3"].message) == MAX_MESSAGE_CHARS
     assert by_name(found)["batch_1"].status == "parity"
     assert "p" * MAX_NAME_CHARS in by_name(found)
-    assert max(len(output.name) for output in found.component.outputs) == MAX_NAME_CHARS
+    assert max(len(output.name) for output in found.components[0].outputs) == MAX_NAME_CHARS

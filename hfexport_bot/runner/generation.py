@@ -1,0 +1,326 @@
+"""Task ``generate``: prefill and decode (and an encoder before them) in their runtime against eager's ``generate``.
+
+Tokens must be equal, and so must the numbers they are picked by: the logits of every step, with eager's own tokens fed
+to the exported steps, so that neither a repeated token nor a tie decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from exporters import Artifact
+from exporters.leaves import named_leaves
+from exporters.parity import TOLERANCES, TensorComparison, compare
+from exporters.registry import replaced
+from hfexport_bot.runner.checks import Checked, Failure, describe, described, first_failure, listed, load, tensor_parity
+from hfexport_bot.runner.eager import Outputs, changed_inputs, run_eager
+from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult
+
+if TYPE_CHECKING:
+    from exporters.runtime.generation import GenerationExport
+
+#: Tokens that eager and the exported loop make of each prompt, unless all rows end sooner.
+NEW_TOKENS = 8
+
+#: Told of a stage and its component as it begins.
+OnStage = Callable[[str, str], None]
+
+
+class GreedyDecoding(torch.nn.Module):
+    """``model.generate`` as a forward, for what is measured on forwards (`hfexport_bot.runner.eager`).
+
+    Prompts in; the new tokens (int64, [batch]) and the logits they are picked by ([batch, vocabulary]) out, a list
+    with an entry a step of each.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **prompts: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+        found = self.model.generate(
+            **prompts,
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=NEW_TOKENS,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        tokens = found.sequences[:, -len(found.logits) :]
+        return {"tokens": list(tokens.unbind(1)), "logits": list(found.logits)}
+
+
+def blind_spots(model: torch.nn.Module, prompts: Mapping[str, Any], reference: Outputs, seed: int) -> list[str]:
+    """What the generated tokens alone would not tell: inputs that can change without changing them, and an early end.
+
+    ``reference``: eager's outputs of `GreedyDecoding` on ``prompts``.
+    """
+    tokens = _tokens(reference)
+    notes = []
+    for name, ways in changed_inputs(prompts, seed).items():
+        others = [_tokens(run_eager(GreedyDecoding(model), changed, seed)) for changed in ways]
+        if all(torch.equal(tokens, other) for other in others):
+            notes.append(f"changing {name} leaves the generated tokens as they are: only the logits tell of it")
+    if tokens.shape[1] < NEW_TOKENS:
+        notes.append(f"every row ends within {tokens.shape[1]} of {NEW_TOKENS} tokens")
+    return notes
+
+
+def check_generation(
+    export: GenerationExport,
+    case: ModelCase,
+    *,
+    dynamic: bool,
+    seed: int,
+    on_stage: OnStage,
+    clean: Callable[[str], str],
+) -> Checked:
+    """Load every component, generate from the traced prompts and from each probe, and compare tokens and logits.
+
+    Args:
+        dynamic: run probes of other shapes than the traced one too.
+        clean: makes a message fit to be sent.
+    """
+    checker = _Checker(export, case, seed, on_stage, clean)
+    failure = checker.load() or checker.traced()
+    if failure is None or failure.stage == "parity":
+        traced = case.inputs["input_ids"].shape
+        for name, prompts in case.probes.items():
+            if not dynamic and prompts["input_ids"].shape != traced:
+                continue
+            checker.probe(name[:MAX_NAME_CHARS], prompts)
+    failure = failure or checker.first_probe_failure()
+    components = tuple(
+        describe(name, artifact, checker.outputs.get(name, []), checker.probes[name])
+        for name, artifact in export.artifacts.items()
+    )
+    return Checked(components, failure, tuple(dict.fromkeys(checker.notes)))
+
+
+@dataclass(frozen=True)
+class _Eager:
+    """What eager generates: tokens (int64, [batch, steps]), each step's logits, and the encoder's outputs."""
+
+    tokens: torch.Tensor
+    logits: list[torch.Tensor]
+    encoded: Outputs
+
+
+@dataclass
+class _Found:
+    """What the exported loop came to on some prompts: the worst comparison of each output, by component."""
+
+    worst: dict[str, dict[str, TensorComparison]]
+    failure: Failure | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, component: str, comparison: TensorComparison) -> None:
+        known = self.worst[component].get(comparison.name)
+        if known is None or _badness(comparison) > _badness(known):
+            self.worst[component][comparison.name] = comparison
+
+    def wrong(self, component: str) -> list[TensorComparison]:
+        return [comparison for comparison in self.worst[component].values() if not comparison.passed]
+
+
+def _badness(comparison: TensorComparison) -> tuple[bool, float]:
+    return not comparison.passed, comparison.max_abs or 0.0
+
+
+class _Watched:
+    """An artifact that tells of its calls."""
+
+    def __init__(self, artifact: Artifact, begin: Callable[[], None], keep: Callable[[Outputs], None]) -> None:
+        self._artifact = artifact
+        self._begin = begin
+        self._keep = keep
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._artifact, name)
+
+    def __call__(self, **inputs: Any) -> Outputs:
+        self._begin()
+        outputs = self._artifact(**inputs)
+        self._keep(outputs)
+        return outputs
+
+
+class _Checker:
+    def __init__(
+        self, export: GenerationExport, case: ModelCase, seed: int, on_stage: OnStage, clean: Callable[[str], str]
+    ) -> None:
+        self.export = export
+        self.case = case
+        self.seed = seed
+        self.on_stage = on_stage
+        self.clean = clean
+        self.outputs: dict[str, list[Any]] = {}
+        self.probes: dict[str, list[ProbeResult]] = {name: [] for name in export.artifacts}
+        self.notes: list[str] = []
+
+    def load(self) -> Failure | None:
+        for name, artifact in self.export.artifacts.items():
+            self.on_stage("load", name)
+            failure = load(artifact)
+            if failure is not None:
+                return Failure(failure.kind, failure.stage, failure.message, failure.error, name)
+        return None
+
+    def traced(self) -> Failure | None:
+        found = self._examine(self.case.inputs, self._eager(self.case.inputs))
+        self.notes += found.notes
+        self.outputs = {
+            name: [tensor_parity(comparison, self.clean) for comparison in worst.values()]
+            for name, worst in found.worst.items()
+        }
+        if found.failure is not None:
+            return found.failure
+        for name in found.worst:
+            if wrong := found.wrong(name):
+                return Failure(OutcomeKind.PARITY, "parity", listed(wrong), component=name)
+        return None
+
+    def probe(self, name: str, prompts: Mapping[str, Any]) -> None:
+        """Generate from other prompts; each component gets a result."""
+        try:
+            eager = self._eager(prompts)
+        except Exception as error:  # eager decides which prompts a model takes
+            message = self.clean(f"eager refuses it: {described(error)}")
+            for results in self.probes.values():
+                results.append(ProbeResult(name=name, status="static", message=message))
+            return
+        found = self._examine(prompts, eager)
+        self.notes += [f"probe {name}: {note}" for note in found.notes]
+        for component, worst in found.worst.items():
+            failure, wrong = found.failure, found.wrong(component)
+            status: Literal["pass", "parity", "error"] = "parity" if wrong else "pass"
+            message = listed(wrong)
+            if failure is not None and failure.component == component:
+                status, message = "error", f"eager takes it, but: {failure.message}"
+            elif not worst:
+                continue  # it did not come to that
+            errors = [each.max_abs for each in worst.values() if each.max_abs is not None]
+            result = ProbeResult(
+                name=name, status=status, max_abs=max(errors, default=None), message=self.clean(message)
+            )
+            self.probes[component].append(result)
+
+    def first_probe_failure(self) -> Failure | None:
+        failures = [
+            Failure(failure.kind, failure.stage, failure.message, component=component)
+            for component, probes in self.probes.items()
+            if (failure := first_failure(probes)) is not None
+        ]
+        return min(failures, key=lambda failure: failure.kind is not OutcomeKind.ERROR, default=None)
+
+    def _eager(self, prompts: Mapping[str, Any]) -> _Eager:
+        model: Any = self.case.model
+        encoder = model.get_encoder() if "encoder" in self.export.artifacts else None
+        encoded: Outputs = {}
+
+        def keep(module: Any, inputs: Any, outputs: Any) -> None:
+            encoded.update({name: value.clone() for name, value in named_leaves(outputs).items()})
+
+        hook = encoder.register_forward_hook(keep) if encoder is not None else None
+        try:
+            outputs = run_eager(GreedyDecoding(model), prompts, self.seed)
+        finally:
+            if hook is not None:
+                hook.remove()
+        tokens = _tokens(outputs)
+        return _Eager(tokens, [outputs[f"logits.{step}"] for step in range(tokens.shape[1])], encoded)
+
+    def _examine(self, prompts: Mapping[str, Any], eager: _Eager) -> _Found:
+        found = _Found({name: {} for name in self.export.artifacts})
+        encoded: Outputs = {}
+        running = next(iter(self.export.artifacts))
+
+        def watched(name: str, artifact: Artifact) -> _Watched:
+            def begin() -> None:
+                nonlocal running
+                running = name
+                self.on_stage("run", name)
+
+            return _Watched(artifact, begin, encoded.update if name == "encoder" else lambda outputs: None)
+
+        self.on_stage("run", running)
+        artifacts = {name: watched(name, artifact) for name, artifact in self.export.artifacts.items()}
+        try:
+            with replaced(self.export, "artifacts", artifacts):
+                logits = self.export.logits(**prompts, continuation=eager.tokens)
+                sequences = self.export.generate(**prompts, max_new_tokens=NEW_TOKENS)
+        except Exception as error:  # runtimes raise what they like
+            found.failure = Failure(OutcomeKind.ERROR, "run", described(error), error, running)
+            return found
+        start = 1 if eager.encoded else prompts["input_ids"].shape[1]
+        if eager.encoded:
+            self._compare_encoded(found, prompts["attention_mask"], eager.encoded, encoded)
+        for step, expected in enumerate(eager.logits):
+            component = "decode" if step else "prefill"
+            self.on_stage("parity", component)
+            for comparison in compare({"logits": expected}, {"logits": logits[:, step]}):
+                found.add(component, comparison)
+        self.on_stage("parity", "decode")
+        found.add("decode", self._compare_tokens(found, eager, self._as_long(sequences[:, start:], eager.tokens)))
+        return found
+
+    def _compare_encoded(self, found: _Found, mask: torch.Tensor, expected: Outputs, actual: Outputs) -> None:
+        """The encoder's outputs, wherever its prompt is no padding."""
+        self.on_stage("parity", "encoder")
+        exempt = {name: mask == 0 for name, value in expected.items() if value.shape[:2] == mask.shape}
+        for comparison in compare(expected, actual, exempt):
+            found.add("encoder", comparison)
+
+    def _as_long(self, tokens: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        """``tokens`` with as many steps as eager's: a loop that ended sooner would have gone on with padding."""
+        pad = getattr(self.case.model, "generation_config").pad_token_id  # noqa: B009  a module's attributes are untyped
+        missing = expected.shape[1] - tokens.shape[1]
+        filling = tokens.new_full((len(tokens), max(0, missing)), -1 if pad is None else int(pad))
+        return torch.cat([tokens, filling], dim=1)
+
+    def _compare_tokens(self, found: _Found, eager: _Eager, tokens: torch.Tensor) -> TensorComparison:
+        steps = eager.tokens.shape[1]
+        wrong = ties = 0
+        problem = ""
+        for row in range(len(tokens)):
+            differing = (tokens[row, :steps] != eager.tokens[row]).nonzero().flatten().tolist()
+            if not differing:
+                continue
+            step = differing[0]
+            picked, expected = int(tokens[row, step]), int(eager.tokens[row, step])
+            if _is_tie(eager.logits[step][row], expected, picked):
+                ties += 1
+                continue
+            wrong += 1
+            problem = problem or f"row {row} picks {picked} at step {step}, where eager picks {expected}"
+        if tokens.shape[1] > steps and not ties:
+            wrong, problem = wrong or 1, problem or f"{tokens.shape[1]} tokens where eager stops after {steps}"
+        if ties:
+            found.notes.append(f"tokens of {ties} of {len(tokens)} rows part from eager's at a tie")
+        return TensorComparison(
+            name="tokens",
+            shape=tuple(eager.tokens.shape),
+            dtype="int64",
+            mismatched=wrong / len(tokens),
+            problem=problem,
+            note=f"{ties} rows part at a tie" if ties else "",
+        )
+
+
+def _is_tie(logits: torch.Tensor, expected: int, picked: int) -> bool:
+    """Whether both tokens are the best one within what parity allows each of their logits."""
+    if not 0 <= picked < len(logits):
+        return False
+    tolerance = TOLERANCES[torch.float32]
+    best, other = float(logits[expected]), float(logits[picked])
+    return abs(best - other) <= 2 * (tolerance.atol + tolerance.rtol * abs(best))
+
+
+def _tokens(outputs: Outputs) -> torch.Tensor:
+    """The new tokens of `GreedyDecoding`, [batch, steps]."""
+    return torch.stack([value for name, value in outputs.items() if name.startswith("tokens.")], dim=1)
