@@ -1,5 +1,6 @@
 # make setup   a virtual environment in .venv with everything pinned; seconds when nothing has changed
 # make test    set up, then the tests that are not slow        make test PYTEST_ARGS="-m slow"
+# make reach   set up, then every class that is promised to pass, on every backend (hours); the log is in build/reach
 # make demo    set up, then the main job on a small repository built on the spot
 # make lint    ruff, strict types, import directions
 # make lock    write requirements.lock anew from pyproject.toml
@@ -17,7 +18,7 @@ TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
-.PHONY: setup test demo lint lock
+.PHONY: setup test reach demo lint lock
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -38,6 +39,9 @@ $(STAMP): $(LOCK) pyproject.toml
 
 test: setup
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+reach: setup
+	HFEXPORT_REACH_OUT=build/reach $(BIN)/python -m pytest -m reach $(PYTEST_ARGS)
 
 demo: setup
 	@$(BIN)/python examples/demo/run_demo.py

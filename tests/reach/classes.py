@@ -1,0 +1,88 @@
+"""The classes that are promised to pass, and the cases that make up the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hfexport_bot.schema import Backend, CaseId, Shapes, Task
+
+
+@dataclass(frozen=True)
+class Promised:
+    """The classes of one model type: the base model, its main head, and the class that generates, if any does."""
+
+    base: str
+    head: str
+    generating: str | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Each class once."""
+        names = (self.base, self.head, self.generating)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+PROMISED: dict[str, Promised] = {
+    # encoders
+    "bert": Promised("BertModel", "BertForMaskedLM", "BertLMHeadModel"),
+    "roberta": Promised("RobertaModel", "RobertaForMaskedLM", "RobertaForCausalLM"),
+    "distilbert": Promised("DistilBertModel", "DistilBertForMaskedLM"),
+    "deberta_v2": Promised("DebertaV2Model", "DebertaV2ForMaskedLM"),
+    "electra": Promised("ElectraModel", "ElectraForPreTraining", "ElectraForCausalLM"),
+    "albert": Promised("AlbertModel", "AlbertForMaskedLM"),
+    "modernbert": Promised("ModernBertModel", "ModernBertForMaskedLM"),
+    # decoders
+    "gpt2": Promised("GPT2Model", "GPT2LMHeadModel", "GPT2LMHeadModel"),
+    "gpt_neox": Promised("GPTNeoXModel", "GPTNeoXForCausalLM", "GPTNeoXForCausalLM"),
+    "opt": Promised("OPTModel", "OPTForCausalLM", "OPTForCausalLM"),
+    "bloom": Promised("BloomModel", "BloomForCausalLM", "BloomForCausalLM"),
+    "llama": Promised("LlamaModel", "LlamaForCausalLM", "LlamaForCausalLM"),
+    "mistral": Promised("MistralModel", "MistralForCausalLM", "MistralForCausalLM"),
+    "qwen2": Promised("Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForCausalLM"),
+    "qwen3": Promised("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForCausalLM"),
+    "gemma2": Promised("Gemma2Model", "Gemma2ForCausalLM", "Gemma2ForCausalLM"),
+    "gemma3": Promised("Gemma3TextModel", "Gemma3ForCausalLM", "Gemma3ForCausalLM"),
+    "phi3": Promised("Phi3Model", "Phi3ForCausalLM", "Phi3ForCausalLM"),
+    # mixtures of experts
+    "mixtral": Promised("MixtralModel", "MixtralForCausalLM", "MixtralForCausalLM"),
+    "qwen3_moe": Promised("Qwen3MoeModel", "Qwen3MoeForCausalLM", "Qwen3MoeForCausalLM"),
+    "gpt_oss": Promised("GptOssModel", "GptOssForCausalLM", "GptOssForCausalLM"),
+    # state spaces
+    "mamba": Promised("MambaModel", "MambaForCausalLM", "MambaForCausalLM"),
+    "mamba2": Promised("Mamba2Model", "Mamba2ForCausalLM", "Mamba2ForCausalLM"),
+    "jamba": Promised("JambaModel", "JambaForCausalLM", "JambaForCausalLM"),
+    # encoder-decoders
+    "t5": Promised("T5Model", "T5ForConditionalGeneration", "T5ForConditionalGeneration"),
+    "bart": Promised("BartModel", "BartForConditionalGeneration", "BartForConditionalGeneration"),
+    "marian": Promised("MarianModel", "MarianMTModel", "MarianMTModel"),
+    "pegasus": Promised("PegasusModel", "PegasusForConditionalGeneration", "PegasusForConditionalGeneration"),
+    "nllb_moe": Promised("NllbMoeModel", "NllbMoeForConditionalGeneration", "NllbMoeForConditionalGeneration"),
+}
+
+#: Types chosen for variety, whose base classes run in every ``make test``: plain attention, shared layers,
+#: disentangled attention, packed windows, learned positions, ALiBi, rotary positions, sliding windows, experts, a state
+#: space, relative buckets.
+QUICK = ("bert", "albert", "deberta_v2", "modernbert", "gpt2", "bloom", "llama", "gemma3", "mixtral", "mamba", "t5")
+#: Generation that runs in every ``make test``, with its backends.
+QUICK_GENERATE: dict[str, tuple[Backend, ...]] = {"llama": tuple(Backend), "t5": (Backend.DYNAMO,)}
+
+
+def promised_cases() -> Iterator[CaseId]:
+    """Every case of the promise: forward with both kinds of shapes, generation with dynamic ones, on every backend."""
+    for model, promised in PROMISED.items():
+        for backend in Backend:
+            for name in promised.classes:
+                for shapes in Shapes:
+                    yield CaseId(model=model, class_name=name, backend=backend, shapes=shapes)
+            if promised.generating:
+                yield CaseId(model=model, class_name=promised.generating, backend=backend, task=Task.GENERATE)
+
+
+def is_quick(case: CaseId) -> bool:
+    """Whether a case runs in ``make test`` too."""
+    if case.shapes is not Shapes.DYNAMIC:
+        return False
+    if case.task is Task.GENERATE:
+        return case.backend in QUICK_GENERATE.get(case.model, ())
+    return case.model in QUICK and case.class_name == PROMISED[case.model].base
