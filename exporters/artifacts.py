@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from exporters.configs import DynamoConfig
+from exporters.dynamo.saved import load_pt2, pytree_classes
 from exporters.dynamo.shapes import AxisBound
 from exporters.leaves import named_leaves
+from exporters.saved_config import config_from_json, config_to_json
 
 if TYPE_CHECKING:
     from exporters.runtime.session import Session
+
+#: Version of what `Artifact.save` writes.
+FORMAT = 1
 
 #: Name of the file beside the program that holds everything else of a saved artifact.
 METADATA_FILE = "artifact.json"
@@ -40,6 +45,7 @@ class Artifact:
         axes: what may vary, and how far. input_dtypes: of each input, such as ``int64``.
         constants: non-tensor arguments of forward that are baked in.
         stage_seconds: wall time by stage. workarounds: hits by id.
+        versions: packages that a loaded artifact was exported with; empty for one exported here.
     """
 
     backend: str
@@ -52,6 +58,7 @@ class Artifact:
     constants: dict[str, Any] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     workarounds: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def session(self) -> Session:
@@ -105,58 +112,92 @@ class Artifact:
                     raise ValueError(f"axis {axis.axis} of {name} is {size}, at most {axis.upper} was exported")
 
     def save(self, folder: Path | str) -> Path:
-        """Write the program and its metadata into ``folder``, which is made; returns the program's path."""
+        """Write the program and its metadata into ``folder``, which is made; returns the program's path.
+
+        Raises ``TypeError`` for a config that JSON cannot hold, before anything is written.
+        """
         from exporters.runtime import write_program
 
         folder = Path(folder)
+        metadata = json.dumps(self.metadata(), indent=2)
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / PROGRAM_FILES[self.backend]
         write_program(self, target)
-        (folder / METADATA_FILE).write_text(json.dumps(self.metadata(), indent=2) + "\n")
+        (folder / METADATA_FILE).write_text(metadata + "\n")
         return target
 
     def metadata(self) -> dict[str, Any]:
-        """Everything but the program, JSON-native."""
+        """Everything but the program, JSON-native. Constants that JSON does not hold are left out."""
         return {
+            "format": FORMAT,
             "backend": self.backend,
             "input_paths": list(self.input_paths),
             "output_paths": list(self.output_paths),
             "axes": [asdict(axis) for axis in self.axes],
             "input_dtypes": list(self.input_dtypes),
             "constants": {name: value for name, value in self.constants.items() if isinstance(value, _JSON)},
-            "config": repr(self.config),
+            "config": None if self.config is None else config_to_json(self.config),
+            "classes": pytree_classes(self.program) if self.backend == "dynamo" else [],
             "stage_seconds": self.stage_seconds,
             "workarounds": self.workarounds,
-            "versions": versions(),
+            "versions": self.versions or versions(),
         }
 
     @classmethod
     def load(cls, folder: Path | str, *, allow_pickle: bool = False) -> Artifact:
-        """Read what `save` wrote.
+        """Read what `save` wrote, in any process.
 
-        A ``.pt2`` file may hold pickled objects, so it is read only with ``allow_pickle=True``, for files that you
-        trust; ``ValueError`` without. The other formats hold no code.
+        ONNX and ExecuTorch programs run without transformers and the model's code. A ``.pt2`` file may hold pickled
+        objects, so it is read only with ``allow_pickle=True``, for files that you trust; and the classes of its inputs
+        and outputs (a cache, a ModelOutput) are imported with it.
+
+        Raises:
+            ValueError: the folder is no saved artifact, or damaged, or of another format version, or it is a ``.pt2``
+                without leave, or one whose classes are not to be found here.
         """
-        folder = Path(folder)
-        metadata = json.loads((folder / METADATA_FILE).read_text())
-        backend = metadata["backend"]
-        file = folder / PROGRAM_FILES[backend]
-        program: Any = file
+        metadata = read_json(Path(folder) / METADATA_FILE)
+        try:
+            backend = metadata["backend"]
+            file = Path(folder) / PROGRAM_FILES[backend]
+            saved = metadata["config"]
+            artifact = cls(
+                backend=backend,
+                program=file,
+                input_paths=tuple(metadata["input_paths"]),
+                output_paths=tuple(metadata["output_paths"]),
+                axes=tuple(AxisBound(**axis) for axis in metadata["axes"]),
+                input_dtypes=tuple(metadata["input_dtypes"]),
+                config=None if saved is None else config_from_json(backend, saved),
+                constants=metadata["constants"],
+                stage_seconds=metadata["stage_seconds"],
+                workarounds=metadata["workarounds"],
+                versions=metadata["versions"],
+            )
+            classes = list(metadata["classes"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{Path(folder) / METADATA_FILE} is damaged ({reason}); export and save anew") from error
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: {METADATA_FILE} beside it describes it")
         if backend == "dynamo":
             if not allow_pickle:
                 raise ValueError(f"{file} may run code as it is read; pass allow_pickle=True if you trust it")
-            program = torch.export.load(file)
-        return cls(
-            backend=backend,
-            program=program,
-            input_paths=tuple(metadata["input_paths"]),
-            output_paths=tuple(metadata["output_paths"]),
-            axes=tuple(AxisBound(**axis) for axis in metadata["axes"]),
-            input_dtypes=tuple(metadata["input_dtypes"]),
-            constants=metadata["constants"],
-            stage_seconds=metadata["stage_seconds"],
-            workarounds=metadata["workarounds"],
-        )
+            artifact.program = load_pt2(file, classes)
+        return artifact
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a file of a saved artifact. Raises ``ValueError`` where there is none of this format version."""
+    try:
+        found = json.loads(file.read_text())
+    except OSError as error:
+        raise ValueError(f"{file.parent} is no saved export: {file.name} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: it is no JSON ({error})") from error
+    version = found.get("format") if isinstance(found, dict) else None
+    if version != FORMAT:
+        raise ValueError(f"{file} has format {version!r} and this version reads format {FORMAT}; export and save anew")
+    return dict(found)
 
 
 def versions() -> dict[str, str]:

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exporters.configs import DynamoConfig, coerce
+from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.refusals import refuse_names, refuse_tensors, refuse_training
 from exporters.registry import Hits, workarounds
 from exporters.stages import STAGES, OnStage, StageRunner
@@ -132,6 +133,7 @@ def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Prepare
     refuse_training(model)
     given = {str(name): value for name, value in inputs.items() if value is not None}
     refuse_names(model, given)
+    register_cache_pytrees(model)  # or a cache among the inputs would count as a constant
     refuse_tensors(model, given)
     tensors: dict[str, Any] = {}
     constants: dict[str, Any] = {}
