@@ -15,6 +15,7 @@ from exporters.artifacts import Artifact
 from exporters.base import HfExporter, PreparedInputs
 from exporters.configs import DynamoConfig
 from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
+from exporters.dynamo import scans as _scans  # noqa: F401  registers the recurrences
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
 from exporters.dynamo.signature import flat_signature
