@@ -180,19 +180,23 @@ def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict
             fields[name] = tiny
     kinds = getattr(default, "layer_types", None)
     if isinstance(kinds, (list, tuple)) and kinds:
-        _keep_every_layer_type(list(kinds), declared, fields)
+        _keep_every_layer_type(
+            list(kinds), config_class.attribute_map.get("layer_types", "layer_types"), declared, fields
+        )
     return fields
 
 
-def _keep_every_layer_type(kinds: list[str], declared: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Choose layers so that each kind of layer of the full model is among them."""
+def _keep_every_layer_type(kinds: list[str], field: str, declared: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Choose layers so that each kind of layer of the full model is among them; ``field`` lists the kinds."""
     distinct = list(dict.fromkeys(kinds))
-    if len(distinct) == 1 and "layer_types" not in fields and not declared.get("layer_types"):
+    if len(distinct) == 1 and field not in fields and not declared.get(field):
         return
     chosen = distinct if len(distinct) > 1 else distinct * 2
+    if chosen.count("hybrid") == 1:
+        chosen = [*chosen, "hybrid"]  # they share one block's weights, which a single one cannot
     depth = len(chosen)
-    if "layer_types" in declared:
-        fields["layer_types"] = chosen
+    if field in declared:
+        fields[field] = chosen
     else:  # derived from the depth: go as deep as the last kind's first layer
         depth = min(_MAX_LAYERS, max(2, *(kinds.index(kind) + 1 for kind in distinct)))
     for name in ("num_hidden_layers", "num_layers", "n_layer", "n_layers"):
