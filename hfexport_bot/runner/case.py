@@ -23,7 +23,7 @@ from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import export_generation_own, export_own
-from hfexport_bot.runner.generation import NEW_TOKENS, GreedyDecoding, blind_spots, check_generation
+from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.sources import HookError, ModelCase, Unavailable, find_model_case, load_hook
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
@@ -127,7 +127,7 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stag
 
 
 def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
-    reference, notes = _eager(replace(case, model=GreedyDecoding(case.model)), setup)
+    reference, notes = _eager(replace(case, model=Decoding(case.model)), setup)
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
     dynamic = case_id.shapes is Shapes.DYNAMIC

@@ -1,7 +1,7 @@
 """Task ``generate``: prefill and decode (and an encoder before them) in their runtime against eager's ``generate``.
 
-Tokens must be equal, and so must the numbers they are picked by: the logits of every step, with eager's own tokens fed
-to the exported steps, so that neither a repeated token nor a tie decides.
+Greedy tokens must be equal, and so must the numbers behind tokens: the logits of every step along a given continuation,
+so that neither a repeated token nor an early end nor a tie decides.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ NEW_TOKENS = 8
 OnStage = Callable[[str, str], None]
 
 
-class GreedyDecoding(torch.nn.Module):
-    """``model.generate`` as a forward, for what is measured on forwards (`hfexport_bot.runner.eager`).
+class Decoding(torch.nn.Module):
+    """``model.generate`` as a forward, for what is measured on forwards (`hfexport_bot.runner.eager`): greedy, or along
+    a ``continuation`` (int64, [batch, steps]).
 
-    Prompts in; the new tokens (int64, [batch]) and the logits they are picked by ([batch, vocabulary]) out, a list
-    with an entry a step of each.
+    Prompts in; the new tokens (int64, [batch]) and the model's logits ([batch, vocabulary]) out, a list with an entry a
+    step of each.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, continuation: torch.Tensor | None = None) -> None:
         super().__init__()
         self.model = model
+        self.continuation = continuation
 
     def forward(self, **prompts: torch.Tensor) -> dict[str, list[torch.Tensor]]:
         found = self.model.generate(
             **prompts,
+            **({} if self.continuation is None else {"logits_processor": [_along(self.continuation)]}),
             do_sample=False,
             num_beams=1,
             max_new_tokens=NEW_TOKENS,
@@ -55,15 +58,36 @@ class GreedyDecoding(torch.nn.Module):
         return {"tokens": list(tokens.unbind(1)), "logits": list(found.logits)}
 
 
+def _along(continuation: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Scores for ``generate`` that pick the tokens of ``continuation``, one column a call."""
+    columns = iter(continuation.unbind(1))
+
+    def pick(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(scores, -torch.inf).scatter(1, next(columns)[:, None], 0.0)
+
+    return pick
+
+
+def continuation_of(prompts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Tokens to decode along, int64, [batch, steps]: those of the prompts, padding left out, in turn.
+
+    Tiny models like to repeat one token, or end at once; decoding then would be checked on next to nothing.
+    """
+    ids = prompts["input_ids"]
+    pool = ids[prompts["attention_mask"].bool()]
+    places = torch.arange(len(ids) * NEW_TOKENS) % len(pool)
+    return pool[places].reshape(len(ids), NEW_TOKENS)
+
+
 def blind_spots(model: torch.nn.Module, prompts: Mapping[str, Any], reference: Outputs, seed: int) -> list[str]:
     """What the generated tokens alone would not tell: inputs that can change without changing them, and an early end.
 
-    ``reference``: eager's outputs of `GreedyDecoding` on ``prompts``.
+    ``reference``: eager's outputs of `Decoding` on ``prompts``.
     """
     tokens = _tokens(reference)
     notes = []
     for name, ways in changed_inputs(prompts, seed).items():
-        others = [_tokens(run_eager(GreedyDecoding(model), changed, seed)) for changed in ways]
+        others = [_tokens(run_eager(Decoding(model), changed, seed)) for changed in ways]
         if all(torch.equal(tokens, other) for other in others):
             notes.append(f"changing {name} leaves the generated tokens as they are: only the logits tell of it")
     if tokens.shape[1] < NEW_TOKENS:
@@ -104,10 +128,12 @@ def check_generation(
 
 @dataclass(frozen=True)
 class _Eager:
-    """What eager generates: tokens (int64, [batch, steps]), each step's logits, and the encoder's outputs."""
+    """What eager gives: its greedy tokens (int64, [batch, steps]) with the logits of each step, the logits along the
+    continuation, and the encoder's outputs."""
 
     tokens: torch.Tensor
     logits: list[torch.Tensor]
+    along: list[torch.Tensor]
     encoded: Outputs
 
 
@@ -228,12 +254,12 @@ class _Checker:
 
         hook = encoder.register_forward_hook(keep) if encoder is not None else None
         try:
-            outputs = run_eager(GreedyDecoding(model), prompts, self.seed)
+            outputs = run_eager(Decoding(model), prompts, self.seed)
+            along = run_eager(Decoding(model, continuation_of(prompts)), prompts, self.seed)
         finally:
             if hook is not None:
                 hook.remove()
-        tokens = _tokens(outputs)
-        return _Eager(tokens, [outputs[f"logits.{step}"] for step in range(tokens.shape[1])], encoded)
+        return _Eager(_tokens(outputs), _logits(outputs), _logits(along), encoded)
 
     def _examine(self, prompts: Mapping[str, Any], eager: _Eager) -> _Found:
         found = _Found({name: {} for name in self.export.artifacts})
@@ -252,7 +278,7 @@ class _Checker:
         artifacts = {name: watched(name, artifact) for name, artifact in self.export.artifacts.items()}
         try:
             with replaced(self.export, "artifacts", artifacts):
-                logits = self.export.logits(**prompts, continuation=eager.tokens)
+                logits = self.export.logits(**prompts, continuation=continuation_of(prompts))
                 sequences = self.export.generate(**prompts, max_new_tokens=NEW_TOKENS)
         except Exception as error:  # runtimes raise what they like
             found.failure = Failure(OutcomeKind.ERROR, "run", described(error), error, running)
@@ -260,7 +286,7 @@ class _Checker:
         start = 1 if eager.encoded else prompts["input_ids"].shape[1]
         if eager.encoded:
             self._compare_encoded(found, prompts["attention_mask"], eager.encoded, encoded)
-        for step, expected in enumerate(eager.logits):
+        for step, expected in enumerate(eager.along):
             component = "decode" if step else "prefill"
             self.on_stage("parity", component)
             for comparison in compare({"logits": expected}, {"logits": logits[:, step]}):
@@ -322,5 +348,10 @@ def _is_tie(logits: torch.Tensor, expected: int, picked: int) -> bool:
 
 
 def _tokens(outputs: Outputs) -> torch.Tensor:
-    """The new tokens of `GreedyDecoding`, [batch, steps]."""
+    """The new tokens of `Decoding`, [batch, steps]."""
     return torch.stack([value for name, value in outputs.items() if name.startswith("tokens.")], dim=1)
+
+
+def _logits(outputs: Outputs) -> list[torch.Tensor]:
+    """The logits of `Decoding`, an entry a step."""
+    return [value for name, value in outputs.items() if name.startswith("logits.")]

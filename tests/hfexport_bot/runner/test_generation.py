@@ -13,9 +13,9 @@ from torch import nn
 from exporters import Artifact, UnsupportedByRuntime
 from hfexport_bot.runner.checks import Checked
 from hfexport_bot.runner.eager import run_eager
-from hfexport_bot.runner.generation import NEW_TOKENS, GreedyDecoding, blind_spots, check_generation
-from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import OutcomeKind
+from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation, continuation_of
+from hfexport_bot.runner.sources import ModelCase, find_model_case
+from hfexport_bot.schema import OutcomeKind, Task
 
 pytestmark = pytest.mark.export
 SEED = 1
@@ -52,8 +52,10 @@ class Counting(nn.Module):
         assert settings["max_new_tokens"] == NEW_TOKENS
         if len(input_ids) > self.largest_batch:
             raise ValueError("too many")
-        logits = self.logits(input_ids, attention_mask)
-        tokens = torch.stack([each.argmax(-1) for each in logits], dim=1)
+        chosen = settings.get("logits_processor")  # and then there is no end on the way
+        logits = step_logits(input_ids, attention_mask) if chosen else self.logits(input_ids, attention_mask)
+        scores = [chosen[0](input_ids, each) for each in logits] if chosen else logits
+        tokens = torch.stack([each.argmax(-1) for each in scores], dim=1)
         return SimpleNamespace(sequences=torch.cat([input_ids, tokens], dim=1), logits=tuple(logits))
 
 
@@ -73,23 +75,21 @@ class Export:
         self.tokens = tokens
         self.artifacts: dict[str, Any] = {name: stub_artifact(name == broken) for name in ("prefill", "decode")}
 
-    def _steps(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        self.artifacts["prefill"](input_ids=input_ids)
-        found = self.model.logits(input_ids, attention_mask)
-        for _ in found[1:]:
-            self.artifacts["decode"](input_ids=input_ids)
-        return torch.stack([logits + self.shift.get(step, 0.0) for step, logits in enumerate(found)], dim=1)
+    def _call(self, input_ids: torch.Tensor, steps: list[torch.Tensor]) -> torch.Tensor:
+        for name in ("prefill", *["decode"] * (len(steps) - 1)):
+            self.artifacts[name](input_ids=input_ids)
+        return torch.stack([logits + self.shift.get(step, 0.0) for step, logits in enumerate(steps)], dim=1)
 
     def logits(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, *, continuation: torch.Tensor
     ) -> torch.Tensor:
-        steps = self._steps(input_ids, attention_mask)
-        assert continuation.shape == steps.shape[:2]
-        return steps
+        counts = input_ids[attention_mask == 1].tolist()
+        assert continuation.flatten().tolist()[: len(counts)] == counts[: continuation.numel()]
+        return self._call(input_ids, step_logits(input_ids, attention_mask))
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, *, max_new_tokens: int) -> torch.Tensor:
         assert max_new_tokens == NEW_TOKENS
-        tokens = self._steps(input_ids, attention_mask).argmax(-1)
+        tokens = self._call(input_ids, self.model.logits(input_ids, attention_mask)).argmax(-1)
         return torch.cat([input_ids, self.tokens(tokens)], dim=1)
 
 
@@ -152,6 +152,14 @@ def test_numbers_decide_where_the_tokens_are_equal(step: int, name: str) -> None
     assert found.failure.message.startswith("logits: 32 of 32 elements differ, by up to 0.25")
     assert component(found, name).max_abs == pytest.approx(0.25)
     assert [output.mismatched for output in component(found, "decode").outputs if output.name == "tokens"] == [0.0]
+
+
+def test_decode_is_checked_where_eager_ends_at_once() -> None:
+    model = Counting(steps=1)
+    assert checked(model, Export(model)).failure is None
+    found = checked(model, Export(model, shift={5: 0.25}))
+    assert found.failure is not None
+    assert (found.failure.kind, found.failure.component) == (OutcomeKind.PARITY, "decode")
 
 
 def test_wrong_tokens_from_right_numbers_are_no_pass() -> None:
@@ -256,15 +264,35 @@ def test_static_graphs_are_probed_at_the_traced_shape_only() -> None:
 
 
 def spots(model: Counting) -> list[str]:
-    decoding = GreedyDecoding(model)
+    decoding = Decoding(model)
     return blind_spots(model, prompts(), run_eager(decoding, prompts(), SEED), SEED)
 
 
 def test_eagers_generation_has_the_new_tokens_and_logits_of_every_step() -> None:
-    found = run_eager(GreedyDecoding(Counting()), prompts(), SEED)
+    found = run_eager(Decoding(Counting()), prompts(), SEED)
     assert list(found) == [f"{kind}.{step}" for kind in ("tokens", "logits") for step in range(NEW_TOKENS)]
     assert found["tokens.0"].tolist() == [14, 8]  # 2+3+4+5 and 6+7+8+9+10 = 40, of 16
     assert found["tokens.1"].tolist() == [15, 9]
+
+
+def test_eager_decodes_along_a_continuation_whatever_it_would_pick() -> None:
+    from transformers import LlamaForCausalLM
+
+    case = find_model_case(LlamaForCausalLM, task=Task.GENERATE)
+    model: Any = case.model
+    assert (model.config.use_cache, model.generation_config.use_cache) == (True, True)
+    continuation = continuation_of(case.inputs)
+    assert case.inputs["attention_mask"].tolist() == [[0] * 2 + [1] * 5, [1] * 7]
+    assert continuation.flatten()[:12].tolist() == case.inputs["input_ids"].flatten()[2:].tolist()
+    found = run_eager(Decoding(model, continuation), case.inputs, SEED)
+    assert [found[f"tokens.{step}"].tolist() for step in range(NEW_TOKENS)] == continuation.T.tolist()
+    with torch.no_grad():
+        whole = {**case.inputs, "input_ids": torch.cat([case.inputs["input_ids"], continuation], dim=1)}
+        whole["attention_mask"] = (whole["input_ids"] != model.generation_config.pad_token_id).long()
+        positions = (whole["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        expected = model(**whole, position_ids=positions).logits[:, 6:-1]
+    for step in range(NEW_TOKENS):
+        torch.testing.assert_close(found[f"logits.{step}"], expected[:, step], rtol=1e-4, atol=1e-4)
 
 
 def test_tokens_that_depend_on_prompt_and_mask_leave_no_blind_spot() -> None:
