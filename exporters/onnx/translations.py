@@ -10,10 +10,16 @@ it translates::
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from exporters.registry import Hits, Workaround, workarounds
+import torch
+import transformers.integrations.moe  # noqa: F401  defines the operator grouped_mm_fallback
+from onnx_ir import DataType
+from onnxscript import opset18 as op
+
+from exporters.registry import Hits, Workaround, register_translation, workarounds
 
 
 class TranslationTable(Mapping[Any, Callable[..., Any]]):
@@ -51,3 +57,32 @@ def _counted(workaround: Workaround, hits: Hits) -> Callable[..., Any]:
 
 
 _ONNX_TRANSLATION_TABLE = TranslationTable()
+
+
+@register_translation(
+    torch.ops.aten._grouped_mm.default,
+    torch.ops.transformers.grouped_mm_fallback.default,
+    upstream="https://github.com/onnx/onnx/issues/7589",
+)
+def _aten_grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: int | None = None) -> Any:
+    """ONNX multiplies no groups of rows by matrices of their own; each group is cut out, multiplied, and put back.
+
+    self: (rows, inner). mat2: (groups, inner, outer). offs: (groups), the row at which each group ends; the last
+    group ends with the rows.
+    """
+    if offs is None:
+        product = op.MatMul(self, mat2)
+    elif len(self.shape) != 2 or len(mat2.shape) != 3:
+        raise NotImplementedError("groups of rows are multiplied by stacked matrices only")
+    else:
+        first = op.Constant(value_ints=[0])
+        ends = op.Cast(offs, to=DataType.INT64)
+        bounds = [first, *(op.Slice(ends, [group], [group + 1], first) for group in range(mat2.shape[0]))]
+        groups = [
+            op.MatMul(op.Slice(self, start, end, first), op.Gather(mat2, op.Constant(value_int=group), axis=0))
+            for group, (start, end) in enumerate(itertools.pairwise(bounds))
+        ]
+        product = op.Concat(*groups, axis=0)
+    if bias is not None:
+        product = op.Add(product, bias)
+    return product if out_dtype is None else op.Cast(product, to=out_dtype)

@@ -107,3 +107,32 @@ def test_node_fixes_see_what_the_decomposition_made() -> None:
     assert traced.count(True) == 1, "the traced graph has the operator whole, the decomposed one its parts"
     assert artifact.workarounds == {"onnx/node_fixes/fix_root": 1}
     torch.testing.assert_close(artifact(x=x)["output"], -x.var(1))
+
+
+class Grouped(torch.nn.Module):
+    """x: (rows, 16) float32. ends: (4), int32, the row at which each group ends."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.weight = torch.nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        multiply = torch._grouped_mm if self.dtype is torch.bfloat16 else torch.ops.transformers.grouped_mm_fallback
+        product: torch.Tensor = multiply(x.to(self.dtype), self.weight.to(self.dtype), offs=ends)
+        return product.float()
+
+
+@pytest.mark.export
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_multiplied_in_groups_of_any_size(dtype: torch.dtype) -> None:
+    model = Grouped(dtype).eval()
+    traced = {"x": torch.randn(9, 16), "ends": torch.tensor([2, 3, 7, 9], dtype=torch.int32)}
+    artifact = OnnxExporter().export_artifact(model, traced)
+    assert artifact.workarounds == {"onnx/translate/aten_grouped_mm": 1}
+    for ends in ([2, 3, 7, 9], [0, 0, 12, 12], [1, 1, 1, 5]):
+        inputs = {"x": torch.randn(ends[-1], 16), "ends": torch.tensor(ends, dtype=torch.int32)}
+        # ONNX Runtime has no bfloat16 kernel for the CPU.
+        run = artifact.program if dtype is torch.float32 else artifact.program.call_reference
+        with torch.no_grad():
+            torch.testing.assert_close(run(**inputs)[0], model(**inputs))
