@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from exporters.leaves import named_leaves
+
+#: Weights of more bytes are written to a file of their own: a protobuf message ends at 2 GiB and holds the graph too.
+MAX_INLINE_BYTES = 3 << 29
 
 
 class OnnxProgram(torch.onnx.ONNXProgram):
@@ -65,8 +71,30 @@ class OnnxProgram(torch.onnx.ONNXProgram):
             )
         return [given[path] for path in self.input_paths]
 
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights and other constants of the graph."""
+        tensors = (value.const_value for value in self.model.graph.initializers.values())
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    def save(self, destination: str | os.PathLike[str], *, external_data: bool | None = None, **options: Any) -> None:
+        """Write the model, its weights to ``<destination>.data`` where they exceed `MAX_INLINE_BYTES` or
+        ``external_data`` asks for it. ``options`` are those of ``torch.onnx.ONNXProgram.save``."""
+        apart = self.weight_bytes > MAX_INLINE_BYTES if external_data is None else external_data
+        super().save(destination, external_data=apart, **options)
+
+    def load(self, initializer: Callable[[str | bytes], Any]) -> Any:
+        """What ``initializer`` makes of the serialised model, or of its file where the weights are too large for one
+        message. The file is gone afterwards: ONNX Runtime keeps what it has mapped."""
+        if self.weight_bytes <= MAX_INLINE_BYTES:
+            return initializer(self.model_proto.SerializeToString())
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "model.onnx")
+            self.save(file)
+            return initializer(str(file))
+
     def initialize_inference_session(self, initializer: Callable[[str | bytes], Any] | None = None) -> None:
         """Load into ONNX Runtime, on one thread of the CPU unless ``initializer`` makes another session."""
         from exporters.runtime.onnx import make_session
 
-        super().initialize_inference_session(initializer or make_session)
+        self._inference_session = self.load(initializer or make_session)

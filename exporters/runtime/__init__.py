@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ __all__ = ["Session", "UnsupportedByRuntime", "open_session", "write_program"]
 
 
 def open_session(artifact: Artifact) -> Session:
-    """Load an artifact's program. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it, ``ImportError`` where
-    it is not installed."""
+    """Load an artifact's program. Raises ``UnsupportedByRuntime`` where the runtime cannot hold it, ``ImportError``
+    where it is not installed."""
     if artifact.backend == "onnx":
         require("onnx", "an ONNX artifact", "onnxruntime")
         from exporters.runtime.onnx import OnnxSession
@@ -36,7 +37,7 @@ def write_program(artifact: Artifact, target: Path) -> None:
     """Write an artifact's native program to ``target``."""
     program = artifact.program
     if isinstance(program, Path):
-        target.write_bytes(program.read_bytes())
+        _copy_program(program, target)
     elif artifact.backend == "onnx":
         program.save(target)
     elif artifact.backend == "executorch":
@@ -46,3 +47,13 @@ def write_program(artifact: Artifact, target: Path) -> None:
         import torch
 
         torch.export.save(program, target)
+
+
+def _copy_program(program: Path, target: Path) -> None:
+    """Copy a program's file, and the file of its weights that may lie beside an ONNX model."""
+    if program.resolve() == target.resolve():
+        return
+    shutil.copyfile(program, target)
+    weights = program.with_name(f"{program.name}.data")
+    if weights.exists():
+        shutil.copyfile(weights, target.with_name(f"{target.name}.data"))

@@ -30,9 +30,8 @@ class OnnxSession:
     def __init__(self, artifact: Artifact) -> None:
         program = artifact.program
         self._output_paths = artifact.output_paths
-        model = str(program) if isinstance(program, Path) else program.model_proto.SerializeToString()
         try:
-            self._session = make_session(model)
+            self._session = make_session(str(program)) if isinstance(program, Path) else program.load(make_session)
         except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
             raise UnsupportedByRuntime(f"ONNX Runtime: {error}") from error
         self._input_names = [value.name for value in self._session.get_inputs()]
