@@ -8,6 +8,10 @@ from typing import Any, TypeVar
 
 ConfigT = TypeVar("ConfigT", bound="DynamoConfig")
 
+#: The ONNX operator sets that torch.onnx (2.13, with onnxscript 0.7) really writes. Asked for another one it keeps 18
+#: without a word, or writes a graph that ONNX Runtime 1.32 refuses.
+MIN_OPSET, MAX_OPSET = 18, 25
+
 
 @dataclass(frozen=True)
 class DynamoConfig:
@@ -43,12 +47,21 @@ class OnnxConfig(DynamoConfig):
     """How to translate to ONNX.
 
     Attributes:
-        opset: ONNX operator set; ``None`` takes torch's default.
+        opset: ONNX operator set, from 18 to 25; ``None`` takes torch's default.
         optimize: run onnxscript's optimizer (constant folding, fusions) on the translated graph.
     """
 
     opset: int | None = None
     optimize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = isinstance(self.opset, int) and MIN_OPSET <= self.opset <= MAX_OPSET
+        if self.opset is not None and not known:
+            raise ValueError(
+                f"opset {self.opset!r} cannot be exported; give a number from {MIN_OPSET} to {MAX_OPSET}, or None for "
+                "torch's default"
+            )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 import torch
+from onnx_ir.passes.common import NameFixPass
 from torch.export import ExportedProgram
 
 from exporters.artifacts import Artifact
@@ -136,9 +137,17 @@ def _after_decomposition(callback: Callable[[ExportedProgram], None]) -> Iterato
 
 
 def _name_values(model: Any, trace: Trace) -> None:
-    """Name graph inputs and outputs by their paths in the model; an output that shares an input's name says so."""
+    """Name graph inputs and outputs by their paths in the model; an output that shares an input's name says so.
+
+    Every other value that already has such a name, a weight or an intermediate result, gets another one.
+    """
+    taken: set[str] = set()
     for value, path in zip(model.graph.inputs, trace.input_paths, strict=True):
+        taken.add(path)
         value.name = path
-    taken = set(trace.input_paths)
     for value, path in zip(model.graph.outputs, trace.output_paths, strict=True):
-        value.name = f"output.{path}" if path in taken else path
+        while path in taken:
+            path = f"output.{path}"  # noqa: PLW2901
+        taken.add(path)
+        value.name = path
+    NameFixPass()(model)

@@ -12,6 +12,8 @@ import torch
 from onnx import TensorProto, helper
 
 from exporters import OnnxConfig, OnnxExporter, StageError
+from exporters.configs import MAX_OPSET, MIN_OPSET
+from exporters.leaves import named_leaves
 from exporters.onnx.ir_fixes import _fix_ir_shared_outputs
 from exporters.onnx.reference import make_evaluator
 from exporters.registry import resolve
@@ -104,6 +106,87 @@ def test_outputs_that_are_inputs_or_one_another_get_values_of_their_own() -> Non
     assert [value.name for value in artifact.program.model.graph.outputs] == ["output.x", "first", "second"]
 
 
+class Writes(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        x.add_(1.0)
+        return {"product": x * y}
+
+
+class WritesAndReturns(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        x[:, 1:] = y[:, 1:]
+        return {"x": x, "view": x[:, :1], "y": y}
+
+
+class KeepsTheOld(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        old = x.clone()
+        return {"old": old, "x": x.mul_(y)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (Writes, ["product"]),
+        (WritesAndReturns, ["output.x", "view", "output.y"]),
+        (KeepsTheOld, ["old", "output.x"]),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_an_input_that_the_model_writes_into(kind: type[torch.nn.Module], names: list[str], dynamic: bool) -> None:
+    def inputs() -> dict[str, torch.Tensor]:
+        shape = (3, 4) if dynamic else (2, 5)
+        return {"x": torch.arange(torch.Size(shape).numel()).reshape(shape) / 7, "y": torch.full(shape, 3.0)}
+
+    traced = {"x": torch.rand(2, 5), "y": torch.rand(2, 5)}
+    artifact = OnnxExporter().export_artifact(kind().eval(), traced, {"dynamic": dynamic})
+    graph = artifact.program.model.graph
+    assert [value.name for value in graph.inputs] == ["x", "y"]
+    assert [value.name for value in graph.outputs] == names
+    expected = kind()(**inputs())
+    given = inputs()
+    found = artifact(**given)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+    # What the model does to its input beside its outputs is no part of an ONNX graph.
+    assert torch.equal(given["x"], inputs()["x"])
+
+
+class Homonyms(torch.nn.Module):
+    """Paths that are names of other values too: of weights, of a buffer, of nodes in the graph and of one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("x", torch.full((4,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        weight = self.linear.weight
+        return {
+            "add": torch.relu(x + 1),
+            "mul": self.linear(x) * self.x,
+            "x": x,
+            "output": {"x": x * 3},
+            "linear": {"weight": weight, "bias": self.linear.bias * 2},
+        }
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_names_of_inputs_and_outputs_are_no_one_elses(optimize: bool) -> None:
+    model = Homonyms().eval()
+    artifact = OnnxExporter().export_artifact(model, {"x": torch.rand(2, 4)}, {"optimize": optimize})
+    graph = artifact.program.model.graph
+    names = ["add", "mul", "output.x", "output.output.x", "linear.weight", "linear.bias"]
+    assert [value.name for value in (*graph.inputs, *graph.outputs)] == ["x", *names]
+    x = torch.rand(3, 4)
+    expected = named_leaves(model(x.clone()))
+    found = artifact(x=x)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
+
+
 class Attend(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -139,9 +222,20 @@ def test_a_saved_model_runs_without_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_the_opset_is_the_one_asked_for() -> None:
-    program = OnnxExporter().export(Mean().eval(), mean_inputs(), config={"opset": 21})
-    assert program.model.opset_imports[""] == 21
+@pytest.mark.parametrize("opset", [MIN_OPSET, 21, MAX_OPSET])
+def test_the_opset_is_the_one_asked_for(opset: int) -> None:
+    model, padded = tiny_bert(), bert_inputs(3, 11, padded=True)
+    program = OnnxExporter().export(model, bert_inputs(), config={"opset": opset})
+    assert program.model.opset_imports[""] == opset
+    torch.testing.assert_close(program(**padded)[0], model(**padded).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("opset", [-1, 0, 17, 26, 99, "18", 18.0])
+def test_an_opset_that_cannot_be_written_is_refused_before_the_first_stage(opset: object) -> None:
+    told: list[str] = []
+    with pytest.raises(ValueError, match=rf"^opset {opset!r} cannot be exported; give a number from 18 to 25, or None"):
+        OnnxExporter().export_artifact(Mean().eval(), mean_inputs(), {"opset": opset}, on_stage=told.append)
+    assert told == []
 
 
 @pytest.mark.parametrize(("axis", "indices"), [(1, [[511, 0, -1]]), (0, [[0, 1, 1]]), (-1, [[2], [1]])])
