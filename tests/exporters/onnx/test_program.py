@@ -91,7 +91,7 @@ def test_more_than_two_gigabytes_are_exported_saved_loaded_and_run(tmp_path: Pat
     run_elsewhere(tmp_path / "huge", inputs, expected)
 
 
-_SIZES = {"vocab_size": 5_000, "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 128}
+_SIZES: dict[str, Any] = {"vocab_size": 5_000, "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 128}
 
 
 def _tied_bert() -> Any:
@@ -103,7 +103,7 @@ def _tied_bert() -> Any:
 def _tied_gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(**_SIZES, **special, use_cache=False))
 
 
