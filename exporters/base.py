@@ -19,7 +19,7 @@ from exporters.stages import STAGES, OnStage, StageRunner
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
-    from exporters.generation import GenerationExport
+    from exporters.runtime.generation import GenerationExport
 
 
 @dataclass(frozen=True)
@@ -85,24 +85,29 @@ class HfExporter(ABC):
         config: DynamoConfig | Mapping[str, Any] | None = None,
         generation_config: Any = None,
         *,
+        multi_token_decode: bool = False,
         on_stage: OnStage | None = None,
     ) -> GenerationExport:
         """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
         Args:
-            model: with a growing cache of keys and values, decoder-only or encoder-decoder, in eval mode.
+            model: decoder-only or encoder-decoder, in eval mode, with a cache of any kind: keys and values that grow,
+                sliding windows, the states of a state-space model, or a mixture.
             inputs: arguments of ``generate``, ``input_ids`` of at least two prompts of at least two tokens; with an
                 ``attention_mask``, the programs take padded prompts.
-            generation_config: settings of ``generate``, the model's own by default; decoding is greedy.
+            generation_config: settings of ``generate``, the model's own by default; decoding is greedy. With
+                ``cache_implementation="static"`` the cache has ``max_length`` places, which must be set.
+            multi_token_decode: let ``decode`` take several tokens in one call, as checking drafted tokens needs it.
 
         Raises:
             ValueError: the model does not decode in this way.
             StageError: a stage failed.
         """
-        from exporters.generation import GenerationExport, capture_steps, ending_of
+        from exporters.generation import capture_steps, ending_of
+        from exporters.runtime.generation import GenerationExport
 
         refuse_training(model)
-        steps = capture_steps(model, inputs, generation_config)
+        steps = capture_steps(model, inputs, generation_config, multi_token_decode=multi_token_decode)
         artifacts = {
             name: self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
             for name, step in steps.items()

@@ -1,30 +1,32 @@
-"""Export a model for generation: the forward calls that ``generate`` really makes, and a loop that makes them again.
+"""Stages of generation: the forward calls that ``generate`` really makes, as modules and inputs to export.
 
 ``generate`` is run once for a few tokens and its calls are recorded. A decoder-only model gives a prefill (the whole
 prompt, no cache) and a decode (one token and a cache); an encoder-decoder an encoder before them. Each is exported with
-the arguments it was called with.
+the arguments it was called with. `exporters.runtime.generation` makes the same calls again.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from exporters.dynamo.caches import cache_layers
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
 from exporters.registry import replaced
-
-if TYPE_CHECKING:
-    from exporters.artifacts import Artifact
+from exporters.runtime.generation import Ending, filled_up, positions_of
 
 #: Arguments of the recorded calls that the loop can make again, besides caches.
 _KNOWN = {"input_ids", "decoder_input_ids", "attention_mask", "position_ids", "encoder_outputs"}
+
+#: The token arguments, which grow from step to step along their last axis.
+_TOKENS = ("input_ids", "decoder_input_ids", "position_ids")
 
 #: Settings of ``generate`` that change which token is the best one, with the values that change nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -43,6 +45,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "watermarking_config": (None,),
 }
 
+#: How far logits of several tokens decoded in one call may lie from those of one after the other.
+_TOLERANCE = 1e-4
+
 
 @dataclass(frozen=True)
 class Step:
@@ -52,24 +57,17 @@ class Step:
     inputs: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How sequences begin, end and are filled up; token ids."""
-
-    eos: tuple[int, ...]
-    pad: int
-    start: int | None = None
-    forced_first: int | None = None
-    forced_last: int | None = None
-
-
-def capture_steps(model: Any, inputs: Mapping[str, Any], generation_config: Any = None) -> dict[str, Step]:
+def capture_steps(
+    model: Any, inputs: Mapping[str, Any], generation_config: Any = None, *, multi_token_decode: bool = False
+) -> dict[str, Step]:
     """The forward calls of ``generate``: ``encoder`` (of an encoder-decoder), ``prefill`` and ``decode``.
 
     Args:
         model: in eval mode.
         inputs: arguments of ``generate``: ``input_ids`` of at least two prompts of at least two tokens.
-        generation_config: settings of ``generate``, the model's own by default.
+        generation_config: settings of ``generate``, the model's own by default. With ``cache_implementation="static"``
+            the cache has ``max_length`` places, which must be set.
+        multi_token_decode: let ``decode`` take several tokens, not just one.
 
     Raises:
         ValueError: the model does not generate, its settings ask for more than the best token, or it decodes in a way
@@ -77,37 +75,59 @@ def capture_steps(model: Any, inputs: Mapping[str, Any], generation_config: Any 
     """
     if not callable(getattr(model, "generate", None)) or not model.can_generate():
         raise ValueError(f"{type(model).__name__} cannot generate; export its forward with export() instead")
-    _require_plain_greedy(generation_config or model.generation_config)
+    config = generation_config or model.generation_config
+    _require_plain_greedy(config)
     register_cache_pytrees(model)
-    calls, encoder_calls, encoder = _record(model, inputs, generation_config)
+    recording = _record(model, inputs, config)
     # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
-    first_decode = 2 if encoder is not None else 1
-    if len(calls) <= first_decode:
-        raise ValueError(f"{type(model).__name__}.generate called forward {len(calls)} times for three tokens")
-    steps = {"prefill": Step(model, calls[0]), "decode": Step(model, calls[first_decode])}
-    if encoder is not None:
-        steps = {"encoder": Step(encoder, encoder_calls[0]), **steps}
-    _require_growing_cache(model, steps["decode"].inputs)
+    first_decode = 1 if recording.encoder is None else 2
+    if len(recording.calls) <= first_decode + 1:
+        raise ValueError(f"{type(model).__name__}.generate called forward {len(recording.calls)} times for four tokens")
+    prefill, decode = recording.calls[0], recording.calls[first_decode]
+    _require_known_cache(model, decode)
+    if _is_static(decode):
+        prefill = prefill | {name: _emptied(value) for name, value in decode.items() if cache_layers(value)}
+        prefill, decode = _with_whole_mask(prefill), _with_whole_mask(decode)
+    if multi_token_decode:
+        _require_no_static_window(model, decode)
+        decode = _two_tokens(model, decode, recording.calls[first_decode + 1])
+    steps = {"prefill": Step(model, prefill), "decode": Step(model, decode)}
+    if recording.encoder is not None:
+        steps = {"encoder": Step(recording.encoder, recording.encoder_calls[0]), **steps}
     for name, step in steps.items():
         _require_known_arguments(model, name, step.inputs)
     return steps
 
 
-def _record(
-    model: Any, inputs: Mapping[str, Any], generation_config: Any
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Any]:
-    """The calls of the model and of its encoder while ``generate`` makes three tokens, and the encoder."""
+@dataclass(frozen=True)
+class _Recording:
+    """The calls of the model and of its encoder while ``generate`` makes four tokens, and the encoder."""
+
+    calls: list[dict[str, Any]]
+    encoder_calls: list[dict[str, Any]]
+    encoder: Any
+
+
+def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
-    with _recorded_calls(model) as calls, _recorded_calls(encoder) as encoder_calls, torch.no_grad():
+    given = _with_padding(inputs) | _static_cache(model, config)
+    with ExitStack() as stack:
+        calls = stack.enter_context(_recorded_calls(model))
+        encoder_calls = stack.enter_context(_recorded_calls(encoder))
+        # A static cache would make generate pass on a mask of four axes, whose making then is no part of the graph.
+        stack.enter_context(
+            replaced(model, "create_masks_for_generate", lambda *_, attention_mask, **__: attention_mask)
+        )
+        stack.enter_context(torch.no_grad())
         model.generate(
-            **_with_padding(inputs),
-            generation_config=generation_config,
+            **given,
+            generation_config=_without_static_cache(config),
             do_sample=False,
             num_beams=1,
-            min_new_tokens=3,
-            max_new_tokens=3,
+            min_new_tokens=4,
+            max_new_tokens=4,
         )
-    return calls, encoder_calls, encoder
+    return _Recording(calls, encoder_calls, encoder)
 
 
 def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,6 +141,34 @@ def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _static_cache(model: Any, config: Any) -> dict[str, Any]:
+    """The cache argument that ``cache_implementation="static"`` asks for, of the length that was asked for."""
+    if config.cache_implementation is None:
+        return {}
+    if config.cache_implementation != "static":
+        raise ValueError(
+            f"cache_implementation={config.cache_implementation!r} cannot be exported; leave it out, or say 'static'"
+        )
+    if model.config.is_encoder_decoder:
+        raise ValueError(f"{type(model).__name__} is an encoder-decoder, whose static cache cannot be exported yet")
+    if config.max_length is None:
+        raise ValueError(
+            "a static cache has a fixed size; say how many tokens with max_length in the generation_config"
+        )
+    from transformers import StaticCache
+
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    return {name: StaticCache(config=model.config, max_cache_len=config.max_length)}
+
+
+def _without_static_cache(config: Any) -> Any:
+    """Settings for the recording run, which is handed its cache."""
+    if config.cache_implementation is None:
+        return config
+    settings = config.to_dict() | {"cache_implementation": None, "disable_compile": True}
+    return type(config).from_dict(settings)
+
+
 @contextmanager
 def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
     """Keep a copy of the arguments of every forward, caches included, from before it ran."""
@@ -132,8 +180,7 @@ def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
 
     def forward(*positional: Any, **arguments: Any) -> Any:
         named = inspect.signature(original).bind_partial(*positional).arguments | arguments
-        copied = pytree.tree_map_only(torch.Tensor, torch.clone, named)
-        calls.append({name: value for name, value in copied.items() if _is_kept(value)})
+        calls.append({name: _copied(value) for name, value in named.items() if _is_kept(value)})
         return original(*positional, **arguments)
 
     # generate looks at the signature to tell which arguments a model takes
@@ -143,8 +190,55 @@ def _recorded_calls(module: Any) -> Iterator[list[dict[str, Any]]]:
 
 
 def _is_kept(value: Any) -> bool:
-    """Tensors, what holds some, and plain settings. The empty cache of a prefill is left to the model to make."""
-    return isinstance(value, bool | int | float | str) or bool(named_leaves({"value": value}))
+    """Tensors, what holds some, and plain settings. A cache that is empty yet is left to the model to make."""
+    tensors = named_leaves({"value": value}).values()
+    if cache_layers(value):
+        return any(tensor.dim() for tensor in tensors)  # a counter alone is no content
+    return isinstance(value, bool | int | float | str) or bool(tensors)
+
+
+def _copied(value: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, value)
+
+
+def _emptied(cache: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.zeros_like, cache)
+
+
+def _is_static(call: Mapping[str, Any]) -> bool:
+    return any("Static" in type(layer).__name__ for value in call.values() for layer in cache_layers(value))
+
+
+def _with_whole_mask(call: dict[str, Any]) -> dict[str, Any]:
+    """The mask at least as long as the static cache, whose empty places are masked like padding."""
+    mask = call.get("attention_mask")
+    if mask is None:
+        return call
+    layers = [layer for value in call.values() for layer in cache_layers(value)]
+    places = max(layer.keys.shape[2] for layer in layers if getattr(layer, "keys", None) is not None)
+    return call | {"attention_mask": filled_up(mask, places)}
+
+
+def _two_tokens(model: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two decode calls as one with both tokens. Raises ``ValueError`` where the model gives something else for it."""
+    merged = {name: value for name, value in first.items() if name != "logits_to_keep"}
+    for name in _TOKENS:
+        if name in first:
+            merged[name] = torch.cat([first[name], second[name]], dim=-1)
+    if "attention_mask" in first:
+        merged["attention_mask"] = max(
+            first["attention_mask"], second["attention_mask"], key=lambda mask: mask.shape[1]
+        )
+    with torch.no_grad():
+        expected = [model(**_copied(call)).logits[:, -1] for call in (first, second)]
+        found = model(**_copied(merged)).logits
+    error = max(float((found[:, index] - logits).abs().max()) for index, logits in enumerate(expected))
+    if not error <= _TOLERANCE:
+        raise ValueError(
+            f"{type(model).__name__} does not decode several tokens in one call as one after the other: "
+            f"its logits differ by {error:.2g}; export with multi_token_decode=False"
+        )
+    return merged
 
 
 def _require_plain_greedy(config: Any) -> None:
@@ -156,49 +250,41 @@ def _require_plain_greedy(config: Any) -> None:
         )
 
 
-def _require_growing_cache(model: Any, decode: Mapping[str, Any]) -> None:
-    from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
-
-    caches: list[Any] = [value for value in decode.values() if isinstance(value, Cache)]
-    caches = [
-        part
-        for cache in caches
-        for part in (
-            (cache.self_attention_cache, cache.cross_attention_cache)
-            if isinstance(cache, EncoderDecoderCache)
-            else (cache,)
+def _require_known_cache(model: Any, decode: Mapping[str, Any]) -> None:
+    if not any(cache_layers(value) for value in decode.values()):
+        raise ValueError(
+            f"{type(model).__name__} decodes without a cache that is known; "
+            "set use_cache=True in its config and its generation_config, or export its forward with export()"
         )
-    ]
-    layers = [layer for cache in caches for layer in getattr(cache, "layers", ())]
-    odd = sorted({type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer})
-    if not layers or odd:
-        kinds = ", ".join(odd) or "no cache of keys and values"
-        raise ValueError(f"{type(model).__name__} decodes with {kinds}, which cannot be exported for generation yet")
+
+
+def _require_no_static_window(model: Any, decode: Mapping[str, Any]) -> None:
+    layers = (layer for value in decode.values() for layer in cache_layers(value))
+    if any("StaticSlidingWindow" in base.__name__ for layer in layers for base in type(layer).__mro__):
+        raise ValueError(
+            f"{type(model).__name__} has a sliding window, whose static cache takes one token at a time; "
+            "export with multi_token_decode=False, or without the static cache"
+        )
 
 
 def _require_known_arguments(model: Any, step: str, call: Mapping[str, Any]) -> None:
     """Refuse a step whose arguments the loop could not make again. Positions are compared with the rule for them."""
-    from transformers.cache_utils import Cache
-
     odd = sorted(
         name
         for name, value in call.items()
-        if name not in _KNOWN and not isinstance(value, Cache) and named_leaves({name: value})
+        if name not in _KNOWN and not cache_layers(value) and named_leaves({name: value})
     )
     if odd:
         raise ValueError(f"{type(model).__name__} takes {', '.join(odd)} in {step}, which the loop cannot make yet")
     positions = call.get("position_ids")
-    if positions is not None:
-        mask = call.get("attention_mask", torch.ones(1, int(positions.max()) + 1))
-        if not torch.equal(positions, _positions(mask, call["input_ids"].shape[1]).expand_as(positions)):
-            raise ValueError(
-                f"{type(model).__name__} counts positions in its own way, which the loop does not know yet"
-            )
+    if positions is not None and not _follows_rule(positions, call.get("attention_mask")):
+        raise ValueError(f"{type(model).__name__} counts positions in its own way, which the loop does not know yet")
 
 
-def _positions(mask: torch.Tensor, length: int) -> torch.Tensor:
-    """Positions of the last ``length`` tokens: how many tokens that are no padding come before each, int64."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+def _follows_rule(positions: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    seen = int(positions.max()) + 1 if mask is None else int(mask.any(0).nonzero().max()) + 1
+    mask = torch.ones(1, seen) if mask is None else mask[:, :seen]  # without a static cache's places to come
+    return torch.equal(positions, positions_of(mask, positions.shape[-1]).expand_as(positions))
 
 
 def ending_of(model: Any, generation_config: Any = None) -> Ending:
@@ -215,83 +301,3 @@ def ending_of(model: Any, generation_config: Any = None) -> Ending:
         forced_first=config.forced_bos_token_id,
         forced_last=config.forced_eos_token_id,
     )
-
-
-class GenerationExport(dict[str, Any]):
-    """The native programs by step: ``prefill`` and ``decode``, and ``encoder`` for an encoder-decoder.
-
-    Attributes:
-        artifacts: the same as `Artifact`s.
-    """
-
-    def __init__(self, artifacts: Mapping[str, Artifact], ending: Ending) -> None:
-        super().__init__({name: artifact.program for name, artifact in artifacts.items()})
-        self.artifacts = dict(artifacts)
-        self._ending = ending
-
-    def generate(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, max_new_tokens: int
-    ) -> torch.Tensor:
-        """Greedy decoding in the artifacts' runtime.
-
-        Args:
-            input_ids: (batch, length), int64; the prompt, or what the encoder reads.
-            attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). Ones by
-                default.
-            max_new_tokens: how many tokens to add at most, at least 1.
-
-        Returns:
-            What eager's greedy ``generate`` gives: the prompt (for an encoder-decoder the start token) and the new
-            tokens, (batch, length + new); a sequence that is over is filled up with the padding token.
-
-        Raises:
-            ValueError: the inputs do not fit, or have padding where the export had no mask.
-        """
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        if not any("attention_mask" in each.input_paths for each in self.artifacts.values()) and bool(
-            (mask == 0).any()
-        ):
-            raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
-        state: dict[str, torch.Tensor] = {}
-        sequence = input_ids
-        if "encoder" in self.artifacts:
-            encoded = self._run("encoder", input_ids, mask, {})
-            state = {f"encoder_outputs.{path}": value for path, value in encoded.items()}
-            sequence = torch.full((len(input_ids), 1), self._ending.start or 0, dtype=input_ids.dtype)
-        return self._decode(sequence, mask, state, max_new_tokens)
-
-    def _decode(
-        self, sequence: torch.Tensor, mask: torch.Tensor, state: dict[str, torch.Tensor], steps: int
-    ) -> torch.Tensor:
-        over = torch.zeros(len(sequence), dtype=torch.bool)
-        grows = "encoder" not in self.artifacts  # an encoder's mask stays as it is
-        found = self._run("prefill", sequence, mask, state)
-        for step in range(steps):
-            token = found["logits"][:, -1].argmax(-1)
-            forced = self._forced(step, steps)
-            token = token if forced is None else torch.full_like(token, forced)
-            token = torch.where(over, self._ending.pad, token)
-            sequence = torch.cat([sequence, token[:, None]], dim=1)
-            over |= torch.isin(token, torch.tensor(self._ending.eos, dtype=token.dtype))
-            if bool(over.all()) or step == steps - 1:
-                break
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1) if grows else mask
-            found = self._run("decode", token[:, None], mask, {**state, **found})
-        return sequence
-
-    def _forced(self, step: int, steps: int) -> int | None:
-        last = self._ending.forced_last if step == steps - 1 else None
-        first = self._ending.forced_first if step == 0 and self._ending.start is not None else None
-        return first if last is None else last
-
-    def _run(
-        self, step: str, tokens: torch.Tensor, mask: torch.Tensor, state: Mapping[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        """One step: tokens, the mask, positions, and from ``state`` what an earlier step gave under the same name."""
-        made = {"input_ids": tokens, "decoder_input_ids": tokens, "attention_mask": mask}
-        artifact = self.artifacts[step]
-        if "position_ids" in artifact.input_paths:
-            made["position_ids"] = _positions(mask, tokens.shape[1])
-        return artifact(**{path: made[path] if path in made else state[path] for path in artifact.input_paths})

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from exporters.dynamo.caches import complete_layer, counter_from_leaf, counter_leaf, counters, layer_attributes
+
 _Named = list[tuple[str, Any]]
 
 _BY_NAME = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
@@ -90,7 +92,11 @@ def _flatten_to_context(value: Any, leaves: _Named, path: str) -> Any:
         items = [descend(str(index), item) for index, item in enumerate(value)]
         return ["sequence", _class_path(type(value)), items]
     if hasattr(value, "__dict__") and not callable(value):
-        attributes = [[name, descend(name, item)] for name, item in vars(value).items()]
+        counting = counters(type(value))
+        attributes = [
+            [name, ["counter", descend(name, counter_leaf(item))] if name in counting else descend(name, item)]
+            for name, item in layer_attributes(value).items()
+        ]
         return ["object", _class_path(type(value)), attributes]
     raise TypeError(f"{path or type(value).__name__}: cannot describe a {type(value).__name__} for torch.export")
 
@@ -106,6 +112,8 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
         return content
     if tag == "leaf":
         return leaves[content]
+    if tag == "counter":
+        return counter_from_leaf(_unflatten_from_context(content, leaves))
     if tag in _BY_NAME:
         return getattr(torch, content)
     if tag == "device":
@@ -121,6 +129,7 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
     if tag == "object":
         made = cls.__new__(cls)
         vars(made).update({name: _unflatten_from_context(item, leaves) for name, item in content})
+        complete_layer(made)
         return made
     raise ValueError(f"unknown tag {tag!r} in the description of a cache")
 

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from exporters.configs import DynamoConfig
+from exporters.dynamo.caches import axis_limits
 
 
 @dataclass(frozen=True)
@@ -42,28 +43,33 @@ def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str,
     bounds = config.max_sizes or {}
     if unknown := sorted(bounds.keys() - inputs.keys()):
         raise ValueError(f"max_sizes names no input: {', '.join(unknown)}; inputs are {', '.join(inputs)}")
-    return {name: _spec(value, config.max_size, bounds.get(name, {})) for name, value in inputs.items()}
+    return {name: _spec(value, config.max_size, bounds.get(name, {}), {}) for name, value in inputs.items()}
 
 
-def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int]) -> Any:
+def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int], limits: Mapping[int, Mapping[int, Any]]) -> Any:
+    """``bounds`` are asked for, by axis; ``limits`` come with a cache, by the id of a tensor and axis."""
     if isinstance(value, torch.Tensor):
-        return {axis: _dim(size, max_size, bounds.get(axis)) for axis, size in enumerate(value.shape)}
+        own = limits.get(id(value), {})
+        return {axis: _dim(size, max_size, bounds.get(axis), own.get(axis)) for axis, size in enumerate(value.shape)}
     if type(value) is dict:  # a ModelOutput is a dict too, and a node of its own
-        return {key: _spec(item, max_size, {}) for key, item in value.items()}
+        return {key: _spec(item, max_size, {}, limits) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_spec(item, max_size, {}) for item in value)
+        return type(value)(_spec(item, max_size, {}, limits) for item in value)
     if type(value) in pytree.SUPPORTED_NODES:  # torch.export wants a custom node's children as a list
         children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
-        return [_spec(child, max_size, {}) for child in children]
+        return [_spec(child, max_size, {}, axis_limits(value) or limits) for child in children]
     return None
 
 
-def _dim(size: int, max_size: int | None, bound: int | None) -> Any:
-    if bound is not None:
-        return Dim.AUTO(max=bound)
-    if max_size is not None:
-        return Dim.AUTO(max=max(max_size, 2 * size))
-    return Dim.AUTO
+def _dim(size: int, max_size: int | None, bound: int | None, limit: Any) -> Any:
+    if limit is Dim.STATIC:
+        return limit
+    upper = max(max_size, 2 * size) if bound is None and max_size is not None else bound
+    if limit is not None:
+        upper = limit if upper is None else min(upper, limit)
+    if upper is None:
+        return Dim.AUTO
+    return Dim.AUTO(max=upper) if upper > 1 else Dim.STATIC
 
 
 def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, ...]:

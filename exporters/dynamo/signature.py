@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from exporters.dynamo.caches import kept_apart
 from exporters.leaves import named_leaves
 from exporters.registry import replaced
 
@@ -28,7 +29,7 @@ def flat_signature(
     original = model.forward
 
     def forward(**inputs: Any) -> Any:
-        outputs = original(**inputs, **constants)
+        outputs = original(**{name: kept_apart(value) for name, value in inputs.items()}, **constants)
         return named_leaves(outputs) if tensors_only else outputs
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

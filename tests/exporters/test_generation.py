@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from exporters import DynamoExporter, ExecutorchExporter, OnnxExporter
 from exporters.base import HfExporter
@@ -54,6 +55,129 @@ def test_tokens_equal_eagers_at_any_shape_and_with_padding(exporter: HfExporter)
         assert torch.equal(export.generate(**inputs, max_new_tokens=8), expected)
         seen.update(expected[:, inputs["input_ids"].shape[1] :].flatten().tolist())
     assert len(seen) > 8, "the check has no power: the model repeats itself"
+
+
+WINDOW = 6
+
+
+def gemma2() -> Any:
+    """One layer with a sliding window, one with full attention."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = SIZES | {"initializer_range": 0.5, "sliding_window": WINDOW, "query_pre_attn_scalar": 8}
+    return Gemma2ForCausalLM(Gemma2Config(**{**sizes, **TOKENS, "head_dim": 8, "rms_norm_eps": 1e-2})).eval()
+
+
+def mistral(layers: int = 1) -> Any:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    fields = SIZES | TOKENS | {"initializer_range": 0.5, "sliding_window": WINDOW, "num_hidden_layers": layers}
+    return MistralForCausalLM(MistralConfig(**fields)).eval()
+
+
+def jamba() -> Any:
+    """A state-space layer, an attention layer."""
+    from transformers import JambaConfig, JambaForCausalLM
+
+    torch.manual_seed(0)
+    fields = SIZES | TOKENS | {"initializer_range": 0.5, "attn_layer_period": 2, "attn_layer_offset": 1}
+    return JambaForCausalLM(JambaConfig(**fields, num_experts=1, num_experts_per_tok=1, mamba_d_state=8)).eval()
+
+
+PROMPTS = [prompt(2, 7, padding=2), prompt(3, 9, padding=4), prompt(1, 4), prompt(2, 1)]
+
+
+def assert_tokens_equal(export: Any, model: Any, prompts: list[dict[str, torch.Tensor]], *, new: int = 10) -> None:
+    seen: set[int] = set()
+    for inputs in prompts:
+        expected = model.generate(**inputs, max_new_tokens=new, do_sample=False)
+        assert torch.equal(export.generate(**inputs, max_new_tokens=new), expected)
+        seen.update(expected[:, inputs["input_ids"].shape[1] :].flatten().tolist())
+    assert len(seen) > 3, "the check has no power: the model repeats itself"
+
+
+@pytest.mark.parametrize("exporter", [DynamoExporter(), OnnxExporter(), ExecutorchExporter()], ids=lambda e: e.backend)
+def test_a_sliding_window_is_right_before_and_after_it_is_full_and_never_grows_past_it(exporter: HfExporter) -> None:
+    model = mistral()
+    export = exporter.export_for_generation(model, prompt(2, 7, padding=2))
+    assert_tokens_equal(export, model, PROMPTS)
+    decode = export.artifacts["decode"]
+    (cached,) = [axis for axis in decode.axes if axis.input.endswith("layers.0.keys") and axis.axis == 2]
+    assert cached.upper == WINDOW - 1
+    call = capture_steps(model, prompt(2, 9, padding=1))["decode"].inputs
+    outputs = decode(**call)
+    assert {tuple(value.shape) for path, value in outputs.items() if path.endswith("keys")} == {(2, 2, WINDOW - 1, 8)}
+    assert {int(value) for path, value in outputs.items() if path.endswith("cumulative_length")} == {10}
+
+
+@pytest.mark.parametrize("make", [gemma2, jamba], ids=lambda make: make.__name__)
+def test_layers_of_several_kinds_share_a_cache(make: Any) -> None:
+    model = make()
+    export = DynamoExporter().export_for_generation(model, prompt(2, 7, padding=2))
+    assert_tokens_equal(export, model, PROMPTS)
+
+
+def static(model: Any, places: int = 24, **settings: Any) -> Any:
+    fields = model.generation_config.to_dict() | {"cache_implementation": "static", "max_length": places}
+    return type(model.generation_config).from_dict(fields | settings)
+
+
+@pytest.mark.parametrize("make", [llama, gemma2], ids=lambda make: make.__name__)
+def test_a_static_cache_has_one_size_for_good(make: Any) -> None:
+    model = make()
+    export = DynamoExporter().export_for_generation(model, prompt(2, 7, padding=2), generation_config=static(model))
+    sizes = {
+        axis.input.split(".")[-1]: axis.upper
+        for axis in export.artifacts["decode"].axes
+        if ".layers.1." in axis.input and axis.axis == 2
+    }
+    assert sizes == {"keys": 24, "values": 24}
+    assert_tokens_equal(export, model, PROMPTS)
+
+
+def test_what_a_static_cache_cannot_be_is_refused() -> None:
+    model = llama()
+    cases = [
+        (model, static(model, max_length=None), "say how many tokens with max_length"),
+        (model, static(model, cache_implementation="offloaded"), "'offloaded' cannot be exported"),
+        (t5(), static(t5()), "is an encoder-decoder, whose static cache"),
+    ]
+    for each, config, message in cases:
+        with pytest.raises(ValueError, match=message):
+            DynamoExporter().export_for_generation(each, prompt(2, 6), generation_config=config)
+    with pytest.raises(ValueError, match="takes one token at a time"):
+        DynamoExporter().export_for_generation(
+            gemma2(), prompt(2, 6), generation_config=static(gemma2()), multi_token_decode=True
+        )
+
+
+def test_a_decode_of_several_tokens_gives_what_one_after_the_other_gives() -> None:
+    model = mistral(layers=2)
+    export = DynamoExporter().export_for_generation(model, prompt(2, 7, padding=2), multi_token_decode=True)
+    assert_tokens_equal(export, model, PROMPTS)
+    call = capture_steps(model, prompt(3, 9, padding=1), multi_token_decode=True)["decode"].inputs
+    drafted = {**call, "input_ids": torch.cat([call["input_ids"], call["input_ids"]], 1)}
+    drafted["position_ids"] = torch.cat([call["position_ids"], call["position_ids"] + 2], 1)
+    drafted["attention_mask"] = torch.nn.functional.pad(call["attention_mask"], (0, 2), value=1)
+    expected = model(**pytree.tree_map_only(torch.Tensor, torch.clone, drafted)).logits
+    assert expected.shape[1] == 4
+    torch.testing.assert_close(export.artifacts["decode"](**drafted)["logits"], expected)
+
+
+def test_a_model_that_cannot_decode_several_tokens_at_once_is_refused() -> None:
+    with pytest.raises(ValueError, match="JambaForCausalLM does not decode several tokens in one call"):
+        DynamoExporter().export_for_generation(jamba(), prompt(2, 7), multi_token_decode=True)
+
+
+def test_logits_of_a_given_continuation_are_eagers() -> None:
+    model, inputs = llama(), prompt(2, 6, padding=2)
+    export = DynamoExporter().export_for_generation(model, inputs)
+    given = {"do_sample": False, "max_new_tokens": 4, "output_logits": True, "return_dict_in_generate": True}
+    eager = model.generate(**inputs, **given)
+    found = export.logits(**inputs, continuation=eager.sequences[:, 6:])
+    torch.testing.assert_close(found, torch.stack(eager.logits, dim=1))
 
 
 def test_a_finished_sequence_is_filled_up_with_padding() -> None:
@@ -129,12 +253,6 @@ def test_settings_that_the_loop_does_not_apply_are_refused() -> None:
         DynamoExporter().export_for_generation(t5(repetition_penalty=1.5, no_repeat_ngram_size=2), prompt(2, 6))
 
 
-def _gemma2() -> Any:
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
-    return Gemma2ForCausalLM(Gemma2Config(**SIZES, **TOKENS, head_dim=8, sliding_window=4)).eval()
-
-
 def _bert() -> Any:
     from transformers import BertConfig, BertModel
 
@@ -143,16 +261,13 @@ def _bert() -> Any:
     ).eval()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (_gemma2, "Gemma2ForCausalLM decodes with DynamicSlidingWindowLayer"),
-        (_bert, r"BertModel cannot generate; export its forward with export\(\)"),
-    ],
-)
-def test_models_that_decode_otherwise_are_refused(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DynamoExporter().export_for_generation(make(), prompt(2, 6))
+def test_models_that_decode_otherwise_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"BertModel cannot generate; export its forward with export\(\)"):
+        DynamoExporter().export_for_generation(_bert(), prompt(2, 6))
+    model = llama()
+    model.generation_config.use_cache = False
+    with pytest.raises(ValueError, match="decodes without a cache that is known; set use_cache=True"):
+        DynamoExporter().export_for_generation(model, prompt(2, 6))
 
 
 def test_what_is_no_generating_model_is_refused() -> None:
