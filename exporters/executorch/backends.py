@@ -22,6 +22,31 @@ def prepare_for_portable(model: torch.nn.Module) -> list[Any]:
     return []
 
 
+def prepare_for_cuda(model: torch.nn.Module) -> list[Any]:
+    """Partitioners for the CUDA delegate, which compiles the graph for this machine's GPU with AOTInductor.
+
+    The model may lie on either device. Its own attention kernel computes in bfloat16, so it is left out for a model of
+    another dtype. Raises ``ValueError`` where there is no GPU, or no triton to compile with.
+    """
+    if not torch.cuda.is_available():
+        raise ValueError(
+            "backend 'cuda' compiles for a GPU and torch finds none here; export on a machine with one and a CUDA "
+            "build of torch, or choose 'xnnpack' (CPU) or 'portable' (no delegate)"
+        )
+    try:
+        from executorch.backends.cuda.cuda_backend import CudaBackend
+        from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
+        from executorch.exir.backend.compile_spec_schema import CompileSpec
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"backend 'cuda' needs {error.name}, which a CUDA build of torch brings; install it"
+        ) from error
+    specs = [CudaBackend.generate_method_name_compile_spec("forward")]
+    if any(parameter.dtype is not torch.bfloat16 for parameter in model.parameters()):
+        specs.append(CompileSpec("triton_kernel_mode", b"OFF"))
+    return [CudaPartitioner(specs)]
+
+
 def _require_cpu(model: torch.nn.Module) -> None:
     devices = {str(tensor.device) for tensor in (*model.parameters(), *model.buffers())} - {"cpu"}
     if devices:
@@ -31,6 +56,7 @@ def _require_cpu(model: torch.nn.Module) -> None:
 _BACKEND_PREPARE: dict[str, Callable[[torch.nn.Module], list[Any]]] = {
     "xnnpack": prepare_for_xnnpack,
     "portable": prepare_for_portable,
+    "cuda": prepare_for_cuda,
 }
 
 

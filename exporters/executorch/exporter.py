@@ -13,6 +13,8 @@ from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, ExecutorchConfig
 from exporters.dynamo.exporter import DynamoExporter
 from exporters.executorch import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
+from exporters.executorch import program_fixes as _program_fixes  # noqa: F401  registers the program fixes
+from exporters.executorch import torch_patches as _torch_patches  # noqa: F401  registers the torch patches
 from exporters.executorch.backends import prepare
 from exporters.registry import Hits, apply_fx_node_fixes, apply_fx_program_fixes, apply_patches
 from exporters.stages import StageRunner

@@ -68,13 +68,16 @@ def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.
     return True
 
 
+_SPLITS = (_aten.split.Tensor, _aten.split_with_sizes.default, _aten.chunk.default)
+
+
 @register_fx_node_fix("executorch", model_change="slice the tensor instead of splitting it")
 def _fix_split_of_dynamic_tensor(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
     """Lowering checks ``split_with_sizes_copy`` by running it on sizes it takes for fixed: the axes become static.
 
     Pieces of a fixed size are cut out by ``slice``, which keeps the other axes dynamic.
     """
-    if node.target not in (_aten.split.Tensor, _aten.split_with_sizes.default):
+    if node.target not in _SPLITS:
         return False
     source: Any = node.args[0]
     pieces: Any = node.meta["val"]
@@ -93,6 +96,30 @@ def _fix_split_of_dynamic_tensor(module: torch.fx.GraphModule, node: torch.fx.No
             piece = module.graph.call_function(_aten.slice.Tensor, (source, axis, start, start + sizes[index]))
             piece.meta.update(user.meta)
         user.replace_all_uses_with(piece)
+        module.graph.erase_node(user)
+    module.graph.erase_node(node)
+    return True
+
+
+@register_fx_node_fix("executorch", model_change="take the maximum with ``amax``, which is all that is used of it")
+def _fix_max_of_dynamic_axis(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """XNNPACK computes ``max`` along an axis by a pooling whose window is fixed, and of axes 2 and 3 of four only.
+
+    Where only the values are used, ``amax`` computes them in the portable kernels.
+    """
+    if node.target is not _aten.max.dim:
+        return False
+    users = list(node.users)
+    if any(user.target is not operator.getitem or (user.args[1] != 0 and user.users) for user in users):
+        return False
+    source, axis, *rest = node.args
+    keep = rest[0] if rest else node.kwargs.get("keepdim", False)
+    with module.graph.inserting_before(node):
+        largest = module.graph.call_function(_aten.amax.default, (source, [axis], keep))
+    for user in users:
+        if user.args[1] == 0:
+            largest.meta.update(user.meta)
+            user.replace_all_uses_with(largest)
         module.graph.erase_node(user)
     module.graph.erase_node(node)
     return True

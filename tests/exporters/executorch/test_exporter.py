@@ -140,19 +140,49 @@ class Split(torch.nn.Module):
         return {"start": start.squeeze(-1), "end": end.squeeze(-1), "first": first, "second": second}
 
 
-def test_axes_beside_a_split_stay_dynamic_only_with_the_workaround() -> None:
-    model, inputs, other = Split().eval(), {"x": torch.randn(2, 5, 2)}, {"x": torch.randn(3, 7, 2)}
+class Chunk(torch.nn.Module):
+    """The pattern of a gated feed-forward layer, in uneven pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 5)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        first, second, last = self.linear(x).chunk(3, dim=-1)
+        return {"first": first, "second": second, "last": last, "places": torch.arange(x.shape[0])}
+
+
+@pytest.mark.parametrize(("kind", "hits"), [(Split, 2), (Chunk, 1)])
+def test_axes_beside_a_split_stay_dynamic_only_with_the_workaround(kind: type[torch.nn.Module], hits: int) -> None:
+    model, inputs, other = kind().eval(), {"x": torch.randn(2, 5, 2)}, {"x": torch.randn(3, 7, 2)}
     fix = "executorch/node_fixes/fix_split_of_dynamic_tensor"
     artifact = ExecutorchExporter().export_artifact(model, inputs)
     torch.testing.assert_close(artifact(**other), model(**other))
-    assert artifact.workarounds == {fix: 2}
+    assert artifact.workarounds[fix] == hits
     static = ExecutorchExporter().export_artifact(model, inputs, {"disabled": {fix}})
     with pytest.raises(RuntimeError, match="failed with error"):
         static(**other)
 
 
+class Largest(torch.nn.Module):
+    """The pattern of attention with sinks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.max(dim=-1, keepdim=True).values
+
+
+def test_a_maximum_along_a_dynamic_axis_is_right_only_with_the_workaround() -> None:
+    model, fix = Largest().eval(), "executorch/node_fixes/fix_max_of_dynamic_axis"
+    inputs = {"x": torch.randn(2, 3, 5, 4)}
+    artifact, other = ExecutorchExporter().export_artifact(model, inputs), {"x": torch.randn(3, 2, 6, 7)}
+    torch.testing.assert_close(artifact(**other)["output"], model(**other))
+    assert artifact.workarounds == {fix: 1}
+    with pytest.raises(StageError, match="only supports dim == 2"):
+        ExecutorchExporter().export(model, inputs, {"disabled": {fix}})
+
+
 def test_an_unknown_backend_is_refused_by_name() -> None:
-    with pytest.raises(StageError, match="unknown ExecuTorch backend 'xnnpak'; known are xnnpack, portable") as caught:
+    with pytest.raises(StageError, match="backend 'xnnpak'; known are xnnpack, portable, cuda") as caught:
         ExecutorchExporter().export(Mean().eval(), mean_inputs(), {"backend": "xnnpak"})
     assert caught.value.stage == "backend_preparation"
 
