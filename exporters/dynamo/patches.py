@@ -20,3 +20,22 @@ def _patch_classifier_cast(original: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return keep_classifier
+
+
+@register_patch(
+    "dynamo",
+    "transformers.models.nllb_moe.modeling_nllb_moe.NllbMoeExperts.forward",
+    model_change="hand every token to every expert, weighted, in place of a loop over the experts that were hit",
+)
+def _patch_experts_hit(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop runs over the experts that were hit, and each takes its tokens: sizes that only the values tell."""
+
+    def forward(self: Any, hidden_states: Any, router_mask: Any, router_probs: Any) -> Any:
+        kept = 1 - self.moe_token_dropout
+        total = hidden_states.new_zeros(hidden_states.shape)
+        for expert in range(self.num_experts):
+            share = (router_probs * (router_mask == expert)).sum(-1, keepdim=True) * kept
+            total = total + (self[f"expert_{expert}"](hidden_states) * share).to(total.dtype)
+        return total
+
+    return forward
