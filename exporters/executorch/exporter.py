@@ -14,10 +14,15 @@ from exporters.configs import DynamoConfig, ExecutorchConfig
 from exporters.dynamo.exporter import DynamoExporter
 from exporters.executorch import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
 from exporters.executorch import program_fixes as _program_fixes  # noqa: F401  registers the program fixes
+from exporters.executorch import scan_emission as _scan_emission  # noqa: F401  registers the emission of scan
 from exporters.executorch import torch_patches as _torch_patches  # noqa: F401  registers the torch patches
 from exporters.executorch.backends import prepare
 from exporters.registry import Hits, apply_fx_node_fixes, apply_fx_program_fixes, apply_patches
 from exporters.stages import StageRunner
+
+#: Operators on sizes that the runtime has and the verifier of edge programs doesn't know:
+#: https://github.com/pytorch/executorch/issues/11988
+_SIZE_OPS = (torch.sym_min, torch.sym_max)
 
 #: Constant methods of a ``.pte`` that hold the paths of its inputs and outputs, JSON lists in UTF-8 bytes.
 INPUT_PATHS_METHOD = "input_paths"
@@ -41,7 +46,7 @@ class ExecutorchExporter(DynamoExporter):
     def _export(
         self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
     ) -> Artifact:
-        from executorch.exir import to_edge_transform_and_lower
+        from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
         with runner.stage("backend_preparation"):
             partitioner = prepare(config.backend, model)
@@ -58,6 +63,7 @@ class ExecutorchExporter(DynamoExporter):
                 edge = to_edge_transform_and_lower(
                     trace.program,
                     partitioner=partitioner,
+                    compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(_SIZE_OPS)),
                     constant_methods={
                         INPUT_PATHS_METHOD: _as_bytes(trace.input_paths),
                         OUTPUT_PATHS_METHOD: _as_bytes(trace.output_paths),
