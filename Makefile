@@ -1,6 +1,6 @@
 # make setup   a virtual environment in .venv with everything pinned; seconds when nothing has changed
 # make test    set up, then the tests that are not slow        make test PYTEST_ARGS="-m slow"
-# make reach   set up, then every class that is promised to pass, on every backend (hours); the log is in build/reach
+# make reach   set up, then every class that is promised to pass, on every backend (long); the log is in build/reach
 # make demo    set up, then the main job on a small repository built on the spot
 # make lint    ruff, strict types, import directions
 # make lock    write requirements.lock anew from pyproject.toml
