@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exporters.artifacts import Artifact
 from exporters.configs import DynamoConfig, ExecutorchConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter
+from exporters.many import ExportResults, export_many
 from exporters.runtime.session import UnsupportedByRuntime
 from exporters.stages import StageError
 
@@ -25,10 +26,12 @@ __all__ = [
     "DynamoExporter",
     "ExecutorchConfig",
     "ExecutorchExporter",
+    "ExportResults",
     "OnnxConfig",
     "OnnxExporter",
     "StageError",
     "UnsupportedByRuntime",
+    "export_many",
 ]
 
 _LAZY = {"OnnxExporter": "exporters.onnx.exporter", "ExecutorchExporter": "exporters.executorch.exporter"}

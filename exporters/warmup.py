@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import torch
 from tqdm import tqdm
 
-from exporters.base import HfExporter
-from exporters.dynamo.exporter import DynamoExporter
+from exporters.many import exporter_for
 
 
 class _Smallest(torch.nn.Module):
@@ -28,16 +27,4 @@ def warm_up(backends: Iterable[str]) -> None:
     tqdm.monitor_interval = 0
     model, inputs = _Smallest().eval(), {"x": torch.zeros(2, 2)}
     for backend in dict.fromkeys(backends):
-        _exporter(backend).export(model, inputs)
-
-
-def _exporter(backend: str) -> HfExporter:
-    if backend == "onnx":
-        from exporters.onnx.exporter import OnnxExporter
-
-        return OnnxExporter()
-    if backend == "executorch":
-        from exporters.executorch.exporter import ExecutorchExporter
-
-        return ExecutorchExporter()
-    return DynamoExporter()
+        exporter_for(backend).export(model, inputs)
