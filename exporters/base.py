@@ -15,7 +15,7 @@ from exporters.configs import DynamoConfig, coerce
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.refusals import refuse_names, refuse_tensors, refuse_training
 from exporters.registry import Hits, workarounds
-from exporters.stages import STAGES, OnStage, StageRunner
+from exporters.stages import STAGES, OnStage, StageError, StageRunner
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
@@ -87,6 +87,7 @@ class HfExporter(ABC):
         *,
         multi_token_decode: bool = False,
         on_stage: OnStage | None = None,
+        on_step: OnStage | None = None,
     ) -> GenerationExport:
         """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
@@ -98,6 +99,7 @@ class HfExporter(ABC):
             generation_config: settings of ``generate``, the model's own by default; decoding is greedy. With
                 ``cache_implementation="static"`` the cache has ``max_length`` places, which must be set.
             multi_token_decode: let ``decode`` take several tokens in one call, as checking drafted tokens needs it.
+            on_step: called with the name of each step as its export begins, before its stages.
 
         Raises:
             ValueError: the model does not decode in this way.
@@ -108,10 +110,15 @@ class HfExporter(ABC):
 
         refuse_training(model)
         steps = capture_steps(model, inputs, generation_config, multi_token_decode=multi_token_decode)
-        artifacts = {
-            name: self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
-            for name, step in steps.items()
-        }
+        artifacts = {}
+        for name, step in steps.items():
+            if on_step is not None:
+                on_step(name)
+            try:
+                artifacts[name] = self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
+            except StageError as error:
+                error.add_note(f"This was the {name} of {type(model).__name__}.")
+                raise
         return GenerationExport(artifacts, ending_of(model, generation_config))
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import exporters
@@ -61,25 +61,17 @@ def export_generation_own(
         generation_config = copy.deepcopy(model.generation_config)
         generation_config.cache_implementation = "static"
         generation_config.max_length = case.inputs["input_ids"].shape[1] + new_tokens
-    encodes = model.config.is_encoder_decoder
+    component = ""
+
+    def on_step(name: str) -> None:
+        nonlocal component
+        component = name
+
     return exporter.export_for_generation(
         model,
         case.inputs,
         config(dynamic=dynamic, disabled=frozenset(disabled)),
         generation_config,
-        on_stage=_with_component(on_stage, ("encoder", "prefill", "decode") if encodes else ("prefill", "decode")),
+        on_step=on_step,
+        on_stage=lambda stage: on_stage(stage, component),
     )
-
-
-def _with_component(on_stage: Callable[[str, str], None], components: Sequence[str]) -> Callable[[str], None]:
-    """Components are exported one after the other: each begins with the stage that the first one began with."""
-    first = ""
-    begun = 0
-
-    def tell(stage: str) -> None:
-        nonlocal first, begun
-        first = first or stage
-        begun += stage == first
-        on_stage(stage, components[min(begun, len(components)) - 1])
-
-    return tell
