@@ -68,11 +68,11 @@ def test_small_weights_stay_in_the_model_unless_asked(tmp_path: Path) -> None:
 
 
 class Huge(torch.nn.Module):
-    """2.1 GB of embeddings. ids: (batch, length)."""
+    """2.2 GB of embeddings. ids: (batch, length)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = torch.nn.Embedding(2_100, 250_000)
+        self.table = torch.nn.Embedding(2_200, 250_000)
 
     def forward(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"mean": self.table(ids).mean(-1)}
@@ -80,9 +80,10 @@ class Huge(torch.nn.Module):
 
 @pytest.mark.slow
 def test_more_than_two_gigabytes_are_exported_saved_loaded_and_run(tmp_path: Path) -> None:
-    model, inputs = Huge().eval(), {"ids": torch.randint(2_100, (3, 4))}
+    model, inputs = Huge().eval(), {"ids": torch.randint(2_200, (3, 4))}
     artifact = OnnxExporter().export_artifact(model, {"ids": torch.zeros(2, 3, dtype=torch.long)})
-    assert artifact.program.weight_bytes > 2**31 - 1
+    weight_bytes = artifact.program.weight_bytes
+    assert weight_bytes > 2**31
     with torch.no_grad():
         expected = model(**inputs)
     torch.testing.assert_close(artifact(**inputs)["mean"], expected["mean"])
