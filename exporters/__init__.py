@@ -13,6 +13,7 @@ from exporters.artifacts import Artifact
 from exporters.configs import DynamoConfig, ExecutorchConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter
 from exporters.many import ExportResults, export_many
+from exporters.runtime.generation import GenerationExport
 from exporters.runtime.session import UnsupportedByRuntime
 from exporters.stages import StageError
 
@@ -27,6 +28,7 @@ __all__ = [
     "ExecutorchConfig",
     "ExecutorchExporter",
     "ExportResults",
+    "GenerationExport",
     "OnnxConfig",
     "OnnxExporter",
     "StageError",

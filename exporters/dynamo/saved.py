@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
+
+from exporters.registry import replaced
 
 
 def pytree_classes(program: ExportedProgram) -> list[str]:
@@ -40,7 +43,9 @@ def load_pt2(file: Path, classes: Iterable[str]) -> ExportedProgram:
             f"{file} takes or gives a {unknown[0]}, which torch.export knows only where the model was made"
         )
     try:
-        return torch.export.load(file)
+        # torch warns, in a broken message, that the sample caches in the file need pickle; leave for it was given.
+        with replaced(logging.getLogger("torch._export.serde.serialize"), "disabled", True):
+            return torch.export.load(file)
     except Exception as error:  # zip, JSON, schema: torch has no error of its own for a damaged file
         raise ValueError(f"{file} cannot be read as a torch.export program: {error}") from error
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from exporters.artifacts import Artifact
+from exporters.artifacts import FORMAT, Artifact, read_json
+
+#: Name of the file beside the steps' folders that tells the steps and the special tokens.
+GENERATION_FILE = "generation.json"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,30 @@ class GenerationExport(dict[str, Any]):
         self.artifacts = dict(artifacts)
         self.ending = ending
         self._places = max((value.shape[2] for value in self._empty_cache(1).values() if value.dim() == 4), default=0)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write a folder for each step, as `Artifact.save` does, and ``generation.json``; returns ``folder``."""
+        folder = Path(folder)
+        for name, artifact in self.artifacts.items():
+            artifact.save(folder / name)
+        saved = {"format": FORMAT, "steps": list(self.artifacts), "ending": asdict(self.ending)}
+        (folder / GENERATION_FILE).write_text(json.dumps(saved, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: Path | str, *, allow_pickle: bool = False) -> GenerationExport:
+        """Read what `save` wrote, in any process; arguments and errors as for `Artifact.load`."""
+        file = Path(folder) / GENERATION_FILE
+        saved = read_json(file)
+        try:
+            ending = Ending(**{**saved["ending"], "eos": tuple(saved["ending"]["eos"])})
+            steps = [str(name) for name in saved["steps"]]
+        except (KeyError, TypeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{file} is damaged ({reason}); export and save anew") from error
+        if "prefill" not in steps or "decode" not in steps:
+            raise ValueError(f"{file} is damaged: it names the steps {steps}, without prefill or decode")
+        return cls({name: Artifact.load(file.parent / name, allow_pickle=allow_pickle) for name in steps}, ending)
 
     def generate(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, max_new_tokens: int
