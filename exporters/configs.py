@@ -13,6 +13,10 @@ ConfigT = TypeVar("ConfigT", bound="DynamoConfig")
 MIN_OPSET, MAX_OPSET = 18, 25
 
 
+#: Upper bound of ExecuTorch's dynamic axes, in elements, where none is given.
+DEFAULT_MAX_SIZE = 64
+
+
 @dataclass(frozen=True)
 class DynamoConfig:
     """How to trace with ``torch.export``.
@@ -69,13 +73,22 @@ class ExecutorchConfig(DynamoConfig):
     """How to lower to ExecuTorch.
 
     Attributes:
-        max_size: as in `DynamoConfig`, but never unbounded: the runtime reserves memory for the upper bound of every
-            tensor at load, so the default is small and a real deployment states its own.
-        backend: the delegate, ``xnnpack`` or ``portable`` (none).
+        max_size: as in `DynamoConfig`, but never unbounded (``None`` is 64): the runtime reserves memory for the upper
+            bound of every tensor at load, so the default is small and a real deployment states its own. Axes that
+            ``dynamic_shapes`` leaves open get it, too.
+        backend: the delegate: ``xnnpack``, ``cuda``, or ``portable`` for none.
     """
 
-    max_size: int | None = 64
+    max_size: int | None = DEFAULT_MAX_SIZE
     backend: str = "xnnpack"
+
+    def __post_init__(self) -> None:
+        from exporters.executorch.backends import require_backend
+
+        if self.max_size is None:
+            object.__setattr__(self, "max_size", DEFAULT_MAX_SIZE)
+        super().__post_init__()
+        require_backend(self.backend)
 
 
 def coerce(config: ConfigT | Mapping[str, Any] | None, kind: type[ConfigT]) -> ConfigT:

@@ -39,11 +39,31 @@ def dynamic_shapes(inputs: Mapping[str, Any], config: DynamoConfig) -> dict[str,
     if not config.dynamic:
         return None
     if config.dynamic_shapes is not None:
-        return dict(config.dynamic_shapes)
+        return _with_upper_bounds(config.dynamic_shapes, inputs, config.max_size)
     bounds = config.max_sizes or {}
     if unknown := sorted(bounds.keys() - inputs.keys()):
         raise ValueError(f"max_sizes names no input: {', '.join(unknown)}; inputs are {', '.join(inputs)}")
     return {name: _spec(value, config.max_size, bounds.get(name, {}), {}) for name, value in inputs.items()}
+
+
+def _with_upper_bounds(given: Mapping[str, Any], inputs: Mapping[str, Any], max_size: int | None) -> dict[str, Any]:
+    """A given specification, its open ends closed where the config bounds axes."""
+    if max_size is None:
+        return dict(given)
+    tensors = (leaf for leaf in pytree.tree_leaves(dict(inputs)) if isinstance(leaf, torch.Tensor))
+    upper = max(max_size, 2 * max((size for tensor in tensors for size in tensor.shape), default=0))
+
+    def closed(dim: Any) -> Any:
+        if dim is Dim.AUTO or dim is Dim.DYNAMIC:
+            return dim(max=upper)
+        if type(dim) is Dim and not isinstance(dim.max, int):  # torch's infinity is no int
+            return Dim(dim.__name__, min=dim.min, max=upper)
+        if hasattr(dim, "root"):  # such as 2 * Dim("length")
+            return type(dim)(dim.__name__, closed(dim.root), dim.fn)
+        return dim
+
+    found: dict[str, Any] = pytree.tree_map(closed, dict(given))
+    return found
 
 
 def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int], limits: Mapping[int, Mapping[int, Any]]) -> Any:

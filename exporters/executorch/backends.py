@@ -60,8 +60,12 @@ _BACKEND_PREPARE: dict[str, Callable[[torch.nn.Module], list[Any]]] = {
 }
 
 
-def prepare(backend: str, model: torch.nn.Module) -> list[Any]:
-    """The partitioners of ``backend``. Raises ``ValueError`` for an unknown one."""
+def require_backend(backend: str) -> None:
+    """Raise ``ValueError`` for a backend that is not known."""
     if backend not in _BACKEND_PREPARE:
         raise ValueError(f"unknown ExecuTorch backend {backend!r}; known are {', '.join(_BACKEND_PREPARE)}")
+
+
+def prepare(backend: str, model: torch.nn.Module) -> list[Any]:
+    """The partitioners of a known ``backend``."""
     return _BACKEND_PREPARE[backend](model)

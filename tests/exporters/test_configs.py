@@ -36,3 +36,7 @@ def test_only_executorch_bounds_its_axes_unasked() -> None:
 def test_bounds_that_bound_nothing_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="the bound of a dynamic axis is a size of at least 2"):
         ExecutorchConfig(**fields)
+
+
+def test_executorch_is_never_unbounded() -> None:
+    assert ExecutorchConfig(max_size=None).max_size == ExecutorchConfig().max_size == 64

@@ -22,6 +22,17 @@ def test_a_given_specification_is_taken() -> None:
     assert dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(dynamic_shapes=given)) == given
 
 
+def test_open_ends_of_a_given_specification_are_closed_where_the_config_bounds_axes() -> None:
+    named = Dim("length", min=2)
+    given = {"x": {0: Dim.AUTO, 1: named}, "y": [{0: Dim("batch", max=8)}, None], "z": {0: Dim.STATIC, 1: 2 * named}}
+    inputs = {"x": torch.ones(3, 40), "y": [torch.ones(3), torch.ones(3)], "z": torch.ones(1, 80)}
+    shapes = dynamic_shapes(inputs, DynamoConfig(dynamic_shapes=given, max_size=64))
+    assert shapes is not None
+    assert (shapes["x"][0], shapes["y"], shapes["z"][0]) == (Dim.AUTO(max=160), given["y"], Dim.STATIC)
+    assert shapes["z"][1].root.max == 160
+    assert (shapes["x"][1].__name__, shapes["x"][1].min, shapes["x"][1].max) == ("length", 2, 160)
+
+
 def test_bounds_of_an_input_that_is_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match="max_sizes names no input: nope; inputs are x"):
         dynamic_shapes({"x": torch.ones(2)}, DynamoConfig(max_sizes={"nope": {0: 4}}))
