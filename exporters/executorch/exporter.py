@@ -22,7 +22,7 @@ from exporters.stages import StageRunner
 
 #: Operators on sizes that the runtime has and the verifier of edge programs doesn't know:
 #: https://github.com/pytorch/executorch/issues/11988
-_SIZE_OPS = (torch.sym_min, torch.sym_max)
+_SIZE_OPS = (torch.sym_float, torch.sym_int, torch.sym_ite, torch.sym_max, torch.sym_min, torch.sym_not)
 
 #: Constant methods of a ``.pte`` that hold the paths of its inputs and outputs, JSON lists in UTF-8 bytes.
 INPUT_PATHS_METHOD = "input_paths"

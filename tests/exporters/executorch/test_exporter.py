@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,21 @@ def test_a_maximum_along_a_dynamic_axis_is_right_only_with_the_workaround() -> N
     assert artifact.workarounds == {fix: 1}
     with pytest.raises(StageError, match="only supports dim == 2"):
         ExecutorchExporter().export(model, inputs, {"disabled": {fix}})
+
+
+class Capacity(torch.nn.Module):
+    """The pattern of routers with a capacity: so many of the first rows count."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (torch.arange(x.shape[0]) < math.ceil(0.5 * x.shape[0])).unsqueeze(-1)
+
+
+def test_a_limit_computed_from_a_size_follows_the_size() -> None:
+    model = Capacity().eval()
+    artifact = ExecutorchExporter().export_artifact(model, {"x": torch.randn(4, 2)}, {"backend": "portable"})
+    for rows in (4, 7, 1):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(artifact(x=x)["output"], model(x))
 
 
 def test_an_unknown_backend_is_refused_by_name() -> None:
