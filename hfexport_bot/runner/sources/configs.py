@@ -37,6 +37,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
         128,
     ),
     (r"(num|n)_(\w+_)?experts|num_local_experts", 4),
+    (r"(\w+_)?sparse_step", 1),  # every how many layers has experts
     (r"n_group|topk_group", 2),
     (r"num_experts_per_tok(en)?|(moe_)?top_?k|(moe_)?topk", 2),
     (r"state_size|(mamba_)?d_state|ssm_state_size|(\w+_)?state_dim", 8),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transformers import Mamba2Config, PretrainedConfig, Qwen3NextConfig, ZambaConfig, xLSTMConfig
+from transformers import Mamba2Config, NllbMoeConfig, PretrainedConfig, Qwen3NextConfig, ZambaConfig, xLSTMConfig
 from transformers.models.bamba.configuration_bamba import BambaConfig
 
 from hfexport_bot.runner.sources.configs import tiny_config
@@ -35,3 +35,8 @@ def test_layers_of_each_kind_survive_under_the_classs_own_name_and_a_shared_one_
     config = tiny_config(ZambaConfig)
     assert config.layers_block_type == ["linear_attention", "hybrid", "hybrid"]
     assert config.num_hidden_layers == 3
+
+
+def test_every_layer_of_a_mixture_has_experts() -> None:
+    config = tiny_config(NllbMoeConfig)
+    assert (config.encoder_sparse_step, config.decoder_sparse_step) == (1, 1)
