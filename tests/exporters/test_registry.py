@@ -3,7 +3,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,14 +39,6 @@ class Heir(Victim):
 
 
 HERE = __name__
-
-
-@pytest.fixture(autouse=True)
-def _clean_registry() -> Iterator[None]:
-    before = dict(registry._WORKAROUNDS)
-    yield
-    registry._WORKAROUNDS.clear()
-    registry._WORKAROUNDS.update(before)
 
 
 def _patch(*paths: str) -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from exporters import OnnxExporter, registry
+from exporters import OnnxExporter
 from exporters.registry import workarounds
 from exporters.skips import (
     EXPORT_SKIPS,
@@ -15,14 +15,6 @@ from exporters.skips import (
     register_onnx_disable_optimize,
 )
 from tests.exporters.models import Mean, mean_inputs
-
-
-@pytest.fixture(autouse=True)
-def _clean_registry() -> Iterator[None]:
-    before = dict(registry._WORKAROUNDS)
-    yield
-    registry._WORKAROUNDS.clear()
-    registry._WORKAROUNDS.update(before)
 
 
 class Config:

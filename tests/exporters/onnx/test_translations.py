@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ from exporters.onnx.translations import _ONNX_TRANSLATION_TABLE
 from exporters.utils import register_fx_node_fix, register_ir_fix, register_translation, workarounds
 
 ERF, SIN = torch.ops.aten.erf.default, torch.ops.aten.sin.default
-
-
-@pytest.fixture(autouse=True)
-def _clean_registry() -> Iterator[None]:
-    before = dict(registry._WORKAROUNDS)
-    yield
-    registry._WORKAROUNDS.clear()
-    registry._WORKAROUNDS.update(before)
 
 
 def _register(name: str, *operators: Any) -> Any:
