@@ -40,6 +40,8 @@ class DynamoConfig:
     disabled: Collection[str] = frozenset()
 
     def __post_init__(self) -> None:
+        if not all(isinstance(axes, Mapping) for axes in (self.max_sizes or {}).values()):
+            raise TypeError("max_sizes is a size by axis by input, such as {'input_ids': {1: 512}}")
         sizes = [size for axes in (self.max_sizes or {}).values() for size in axes.values()]
         for size in (*sizes, *(() if self.max_size is None else (self.max_size,))):
             if not isinstance(size, int) or size < 2:

@@ -7,6 +7,7 @@ the arguments it was called with. `exporters.runtime.generation` makes the same 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -45,6 +46,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "watermarking_config": (None,),
 }
 
+#: Tokens that are generated to record the calls for them.
+_RECORDED = 4
+
 #: How far logits of several tokens decoded in one call may lie from those of one after the other.
 _TOLERANCE = 1e-4
 
@@ -75,8 +79,9 @@ def capture_steps(
     """
     if not callable(getattr(model, "generate", None)) or not model.can_generate():
         raise ValueError(f"{type(model).__name__} cannot generate; export its forward with export() instead")
-    config = generation_config or model.generation_config
+    config = _settled(model, generation_config)
     _require_plain_greedy(config)
+    _require_prompts(model, inputs)
     register_cache_pytrees(model)
     recording = _record(model, inputs, config)
     # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
@@ -110,7 +115,7 @@ class _Recording:
 
 def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
-    given = _with_padding(inputs) | _static_cache(model, config)
+    given = _with_padding(inputs) | _static_cache(model, config, inputs["input_ids"].shape[1])
     with ExitStack() as stack:
         calls = stack.enter_context(_recorded_calls(model))
         encoder_calls = stack.enter_context(_recorded_calls(encoder))
@@ -124,8 +129,8 @@ def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
             generation_config=_without_static_cache(config),
             do_sample=False,
             num_beams=1,
-            min_new_tokens=4,
-            max_new_tokens=4,
+            min_new_tokens=_RECORDED,
+            max_new_tokens=_RECORDED,
         )
     return _Recording(calls, encoder_calls, encoder)
 
@@ -141,7 +146,7 @@ def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _static_cache(model: Any, config: Any) -> dict[str, Any]:
+def _static_cache(model: Any, config: Any, prompt: int) -> dict[str, Any]:
     """The cache argument that ``cache_implementation="static"`` asks for, of the length that was asked for."""
     if config.cache_implementation is None:
         return {}
@@ -154,6 +159,11 @@ def _static_cache(model: Any, config: Any) -> dict[str, Any]:
     if config.max_length is None:
         raise ValueError(
             "a static cache has a fixed size; say how many tokens with max_length in the generation_config"
+        )
+    if config.max_length < prompt + _RECORDED:
+        raise ValueError(
+            f"a static cache of max_length={config.max_length} has no room for the sample prompt of {prompt} tokens "
+            f"and the {_RECORDED} that are generated from it"
         )
     from transformers import StaticCache
 
@@ -241,12 +251,25 @@ def _two_tokens(model: Any, first: Mapping[str, Any], second: Mapping[str, Any])
     return merged
 
 
+def _require_prompts(model: Any, inputs: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for sample prompts that decoding cannot be recorded from."""
+    if settings := sorted(name for name, value in inputs.items() if not named_leaves({name: value})):
+        raise ValueError(f"inputs hold {', '.join(settings)}, no tensor; settings go into the generation_config")
+    prompts, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if prompts is None or prompts.dim() != 2 or prompts.shape[1] < 2:
+        raise ValueError("give input_ids of (batch, length) as sample, with a length of at least 2")
+    if mask is not None and not bool(mask.any(1).all()):
+        raise ValueError("a row of the attention_mask is all padding; give every sample prompt at least one token")
+    if mask is not None and not model.config.is_encoder_decoder and not bool(mask[:, -1].all()):
+        raise ValueError(f"{type(model).__name__} continues after the last token; pad the sample prompts on the left")
+
+
 def _require_plain_greedy(config: Any) -> None:
     asked = [name for name, neutral in _NEUTRAL.items() if getattr(config, name, None) not in neutral]
     if asked:
         raise ValueError(
             f"the generation config sets {', '.join(asked)}, which the exported loop does not apply; "
-            "pass a generation_config without"
+            f"unset it first, as in model.generation_config.{asked[0]} = None"
         )
 
 
@@ -287,9 +310,25 @@ def _follows_rule(positions: torch.Tensor, mask: torch.Tensor | None) -> bool:
     return torch.equal(positions, positions_of(mask, positions.shape[-1]).expand_as(positions))
 
 
+def _settled(model: Any, given: Any) -> Any:
+    """Settings as ``generate`` settles them: what ``given`` leaves open comes from the model's own.
+
+    All but the kind of cache, which changes no token: a static one must be asked for.
+    """
+    own = model.generation_config
+    if given is not None and not isinstance(given, type(own)):
+        raise TypeError(f"generation_config must be a {type(own).__name__}, got {type(given).__name__}")
+    settled = copy.deepcopy(own if given is None else given)
+    for name, value in own.to_dict().items():
+        if getattr(settled, name, None) is None:
+            setattr(settled, name, value)
+    settled.cache_implementation = None if given is None else given.cache_implementation
+    return settled
+
+
 def ending_of(model: Any, generation_config: Any = None) -> Ending:
     """The special tokens as ``generate`` settles them."""
-    config = generation_config or model.generation_config
+    config = _settled(model, generation_config)
     eos = config.eos_token_id
     ids = () if eos is None else tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)
     pad = config.pad_token_id
@@ -300,4 +339,5 @@ def ending_of(model: Any, generation_config: Any = None) -> Ending:
         start=start if model.config.is_encoder_decoder else None,
         forced_first=config.forced_bos_token_id,
         forced_last=config.forced_eos_token_id,
+        places=None if config.cache_implementation is None else config.max_length,
     )

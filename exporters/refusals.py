@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,17 +21,29 @@ def refuse_training(model: torch.nn.Module) -> None:
 def refuse_names(model: torch.nn.Module, inputs: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for inputs that the forward does not take, and for those that make it compute a loss."""
     model_name = type(model).__name__
-    parameters = inspect.signature(model.forward).parameters
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    signature = inspect.signature(model.forward).parameters
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.values())
+    parameters = [name for name, p in signature.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     for name, value in inputs.items():
-        if name not in parameters and not open_ended:
-            near = get_close_matches(name, parameters, n=1)
+        near = get_close_matches(name, parameters, n=1, cutoff=0.8 if open_ended else 0.6)
+        # What a forward with **kwargs would pass along may still be a slip of the pen.
+        slip = bool(near) and near[0] not in inputs and isinstance(value, torch.Tensor)
+        if name not in parameters and (slip or not open_ended):
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters)}"
             raise ValueError(f"{model_name}.forward takes no input {name!r}{hint}")
         if _makes_a_loss(model_name, name, value):
             raise ValueError(
                 f"{name} makes {model_name} compute a loss, which belongs to training; leave it out of the inputs"
             )
+
+
+def refuse_ignored(model_name: str, parameters: Collection[str], used: Mapping[str, bool]) -> None:
+    """Raise ``ValueError`` for a tensor that the forward takes by its ``**kwargs`` only and that the graph, which
+    ``used`` tells of by path, does nothing with."""
+    roots = {path.partition(".")[0] for path in used} - set(parameters)
+    for root in sorted(roots):
+        if not any(is_used for path, is_used in used.items() if path.partition(".")[0] == root):
+            raise ValueError(f"{model_name}.forward takes no input {root!r}: it is passed along, and nothing uses it")
 
 
 def _makes_a_loss(model_name: str, name: str, value: Any) -> bool:

@@ -142,7 +142,7 @@ def register_patch(
     """Register ``factory(original) -> replacement`` for the attributes at ``paths`` while a model is exported.
 
     The factory is called once for each path. A path leads to a function of a module, a torch op (``torch.where``,
-    ``torch.ops.aten.gelu.default``; the factory gets the real op) or an attribute of a class:
+    ``torch.ops.aten.gelu``; the factory gets the real op) or an attribute of a class:
 
     - a method, also one of ``torch.Tensor``: original and replacement take ``self`` first;
     - a classmethod: both take ``cls`` first; a staticmethod: neither;
@@ -155,8 +155,8 @@ def register_patch(
     Patches of torch or model code run in stage ``model_patches`` (dynamo) or ``torch_patches``; patches of a
     backend's own packages in ``onnx_patches`` and ``executorch_patches``.
     """
-    if not paths:
-        raise ValueError("register_patch needs at least one dotted path")
+    if not paths or not all(isinstance(path, str) for path in paths):
+        raise ValueError("register_patch needs at least one dotted path, such as 'torch.where'")
     own = all(path.startswith(_BACKEND_PACKAGES.get(backend, ())) for path in paths)
     stage = "model_patches" if backend == "dynamo" else f"{backend}_patches" if own else "torch_patches"
     return _register("patch", backend, stage, paths, upstream, model_change)
@@ -181,8 +181,8 @@ def register_translation(
 ) -> Callable[[F], F]:
     """Register an onnxscript function that translates ``operators``, such as ``torch.ops.aten.gelu.default``, to ONNX
     in place of torchlib's. Of two for one operator the later counts."""
-    if not operators:
-        raise ValueError("register_translation needs at least one operator")
+    if not operators or not all(callable(operator) for operator in operators):
+        raise ValueError("register_translation needs at least one operator, such as torch.ops.aten.gelu.default")
     return _register("translation", "onnx", "translate", operators, upstream, model_change)
 
 
@@ -277,6 +277,11 @@ def _replacement(owner: Any, name: str, workaround: Workaround, hits: Hits) -> A
 
 def _counted(workaround: Workaround, original: Any, hits: Hits) -> Callable[..., Any]:
     """The workaround's replacement for ``original``; a call of it counts as a hit."""
+    if isinstance(original, OpOverload):
+        raise TypeError(
+            "torch's dispatcher needs the overload itself; name the function that models call, such as "
+            f"torch.ops.aten.{original._opname}, or register a node fix or a translation"
+        )
     if not callable(original) or inspect.isclass(original):
         raise TypeError("a patch is for something that is called and is no class")
     replacement = workaround.function(original)
@@ -288,13 +293,13 @@ def _counted(workaround: Workaround, original: Any, hits: Hits) -> Callable[...,
         hits.add(workaround)
         return replacement(*args, **kwargs)
 
-    return _ReplacedOp(counted, original) if isinstance(original, OpOverload | OpOverloadPacket) else counted
+    return _ReplacedOp(counted, original) if isinstance(original, OpOverloadPacket) else counted
 
 
 class _ReplacedOp:
     """A replacement for a torch op, whose overloads and tags stay within reach."""
 
-    def __init__(self, function: Callable[..., Any], op: OpOverload[..., Any] | OpOverloadPacket[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], op: OpOverloadPacket[..., Any]) -> None:
         self._function = function
         self._op = op
 
@@ -324,7 +329,14 @@ def apply_fx_node_fixes(backend: str, graph_module: Any, hits: Hits, disabled: I
             module.recompile()
 
 
+def times_of(fix: Workaround, returned: Any) -> int:
+    """How often a fix changed something, as it returned it. Raises ``TypeError`` for what is no number."""
+    if not isinstance(returned, int):
+        raise TypeError(f"{fix.id} returned {returned!r}; a fix returns how many places it changed")
+    return int(returned)
+
+
 def apply_fx_program_fixes(backend: str, program: Any, hits: Hits, disabled: Iterable[str] = ()) -> None:
     """Run the backend's program fixes on a ``torch.export.ExportedProgram``, in place."""
     for fix in workarounds(backend, "program_fixes", kind="program_fix", disabled=disabled):
-        hits.add(fix, int(fix.function(program)))
+        hits.add(fix, times_of(fix, fix.function(program)))

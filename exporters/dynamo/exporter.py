@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from exporters.artifacts import Artifact
 from exporters.base import HfExporter, PreparedInputs
@@ -21,6 +22,7 @@ from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
 from exporters.dynamo.signature import flat_signature
 from exporters.dynamo.state import preserved_state
 from exporters.leaves import named_leaves, spec_names
+from exporters.refusals import refuse_ignored
 from exporters.registry import Hits, apply_patches
 from exporters.stages import StageRunner
 
@@ -69,6 +71,7 @@ class DynamoExporter(HfExporter):
         runner: StageRunner,
         hits: Hits,
     ) -> Trace:
+        parameters = list(inspect.signature(model.forward).parameters)
         with _entered_by_stage(runner) as enter:
             enter("signature", preserved_state(model))
             enter("signature", flat_signature(model, inputs.tensors, inputs.constants, tensors_only=self.tensors_only))
@@ -84,6 +87,7 @@ class DynamoExporter(HfExporter):
                 input_paths = list(named_leaves(inputs.tensors))
                 output_paths = _tensor_outputs(program)
                 axes = axis_bounds(program, input_paths)
+        refuse_ignored(type(model).__name__, parameters, dict(zip(input_paths, _used_inputs(program), strict=True)))
         dtypes = tuple(str(leaf.dtype).removeprefix("torch.") for leaf in named_leaves(inputs.tensors).values())
         return Trace(program, tuple(input_paths), tuple(output_paths), axes, dtypes)
 
@@ -108,6 +112,16 @@ class DynamoExporter(HfExporter):
             stage_seconds=dict(runner.seconds),
             workarounds=dict(hits.counts),
         )
+
+
+def _used_inputs(program: ExportedProgram) -> list[bool]:
+    """Of each tensor among the inputs, in order, whether the graph does something with it."""
+    names = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    }
+    return [bool(node.users) for node in program.graph.find_nodes(op="placeholder") if node.name in names]
 
 
 def _tensor_outputs(program: ExportedProgram) -> list[str]:

@@ -70,6 +70,14 @@ def _spec(value: Any, max_size: int | None, bounds: Mapping[int, int], limits: M
     """``bounds`` are asked for, by axis; ``limits`` come with a cache, by the id of a tensor and axis."""
     if isinstance(value, torch.Tensor):
         own = limits.get(id(value), {})
+        if beyond := [axis for axis in bounds if not -value.dim() <= axis < value.dim()]:
+            raise ValueError(f"max_sizes bounds axis {beyond[0]} of an input that has {value.dim()} axes")
+        bounds = {axis % value.dim(): size for axis, size in bounds.items()}
+        if small := [axis for axis, size in bounds.items() if size < value.shape[axis]]:
+            axis = small[0]
+            raise ValueError(
+                f"max_sizes bounds axis {axis} by {bounds[axis]}; the sample has {value.shape[axis]} there"
+            )
         return {axis: _dim(size, max_size, bounds.get(axis), own.get(axis)) for axis, size in enumerate(value.shape)}
     if type(value) is dict:  # a ModelOutput is a dict too, and a node of its own
         return {key: _spec(item, max_size, {}, limits) for key, item in value.items()}
@@ -94,12 +102,10 @@ def _dim(size: int, max_size: int | None, bound: int | None, limit: Any) -> Any:
 
 def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, ...]:
     """The bounds a traced program really has, for its user inputs, which ``names`` names in order."""
-    by_target = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = (values[target] for target in program.graph_signature.user_inputs if target in values)
     found = []
-    for name, target in zip(names, program.graph_signature.user_inputs, strict=True):
-        value = by_target[target].meta.get("val") if isinstance(target, str) else None
-        if not isinstance(value, torch.Tensor):
-            continue
+    for name, value in zip(names, (value for value in inputs if isinstance(value, torch.Tensor)), strict=True):
         for axis, size in enumerate(value.shape):
             found.append(_bound(program, name, axis, size))
     return tuple(found)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from exporters.artifacts import Artifact
 from exporters.base import PreparedInputs
@@ -48,6 +50,7 @@ class ExecutorchExporter(DynamoExporter):
     ) -> Artifact:
         from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
+        _refuse_nested_constants(inputs.tensors)
         with runner.stage("backend_preparation"):
             partitioner = prepare(config.backend, model)
         with ExitStack() as stack:
@@ -72,6 +75,17 @@ class ExecutorchExporter(DynamoExporter):
             with runner.stage("emit"):
                 program = edge.to_executorch()
         return self._artifact(program, trace, inputs, config, runner, hits)
+
+
+def _refuse_nested_constants(inputs: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for what is no tensor beside tensors: the runtime would want it among its inputs."""
+    for name, value in inputs.items():
+        odd = [leaf for leaf in pytree.tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
+        if odd:
+            raise ValueError(
+                f"{name} holds {odd[0]!r} beside tensors, and an ExecuTorch program takes tensors only; "
+                "leave it out, or give it to the forward as an argument of its own"
+            )
 
 
 def _as_bytes(paths: tuple[str, ...]) -> torch.Tensor:

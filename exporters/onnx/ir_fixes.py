@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import onnx_ir as ir
 
-from exporters.registry import Hits, Workaround, register_ir_fix, workarounds
+from exporters.registry import Hits, Workaround, register_ir_fix, times_of, workarounds
 
 
 class IrFixes(Sequence[Callable[[ir.Model], int]]):
@@ -21,7 +21,7 @@ class IrFixes(Sequence[Callable[[ir.Model], int]]):
     def apply(self, model: ir.Model, hits: Hits, disabled: Iterable[str] = ()) -> None:
         """Run them on ``model``, in place; what they say they changed counts as hits."""
         for fix in self.active(disabled):
-            hits.add(fix, int(fix.function(model)))
+            hits.add(fix, times_of(fix, fix.function(model)))
 
     @overload
     def __getitem__(self, index: int) -> Callable[[ir.Model], int]: ...

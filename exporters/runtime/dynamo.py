@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from exporters.leaves import named_leaves
@@ -20,6 +21,9 @@ class DynamoSession:
         self._module = artifact.program.module()
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        args, kwargs = pytree.tree_unflatten(list(tensors), self._program.call_spec.in_spec)
+        given = iter(tensors)
+        specs = [spec for spec in self._program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+        leaves = [spec.arg.value if isinstance(spec.arg, ConstantArgument) else next(given) for spec in specs]
+        args, kwargs = pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
         with torch.no_grad():
             return named_leaves(self._module(*args, **kwargs))

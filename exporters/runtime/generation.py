@@ -18,13 +18,14 @@ GENERATION_FILE = "generation.json"
 
 @dataclass(frozen=True)
 class Ending:
-    """How sequences begin, end and are filled up; token ids."""
+    """How sequences begin, end and are filled up, token ids; and how many tokens a static cache has places for."""
 
     eos: tuple[int, ...]
     pad: int
     start: int | None = None
     forced_first: int | None = None
     forced_last: int | None = None
+    places: int | None = None
 
 
 class GenerationExport(dict[str, Any]):
@@ -81,10 +82,12 @@ class GenerationExport(dict[str, Any]):
             tokens, (batch, length + new); a sequence that is over is filled up with the padding token.
 
         Raises:
-            ValueError: the inputs do not fit, or have padding where the export had no mask.
+            ValueError: the inputs do not fit, have padding where the export had no mask, or there are more tokens than
+                a static cache has places for.
         """
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        self._require_places(input_ids, max_new_tokens)
         sequence = self._first_tokens(input_ids)
         over = torch.zeros(len(sequence), dtype=torch.bool)
         eos = torch.tensor(self.ending.eos, dtype=sequence.dtype)
@@ -114,10 +117,20 @@ class GenerationExport(dict[str, Any]):
         Returns:
             (batch, new, vocabulary): what each token of ``continuation`` was to be chosen from.
         """
+        self._require_places(input_ids, continuation.shape[1])
         steps = self._steps(input_ids, attention_mask)
         found = [next(steps)]
         found += [steps.send(continuation[:, index]) for index in range(continuation.shape[1] - 1)]
         return torch.stack(found, dim=1)
+
+    def _require_places(self, input_ids: torch.Tensor, new: int) -> None:
+        """Raise ``ValueError`` for more tokens than a static cache takes; the last one is not put into it."""
+        places = self.ending.places
+        if places is not None and input_ids.shape[1] + new - 1 > places:
+            raise ValueError(
+                f"{input_ids.shape[1]} tokens and {new} new ones are more than the static cache takes; "
+                f"export with a max_length of at least {input_ids.shape[1] + new - 1}, now {places}"
+            )
 
     def _first_tokens(self, input_ids: torch.Tensor) -> torch.Tensor:
         if "encoder" not in self.artifacts:

@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 from exporters import DynamoExporter, ExecutorchExporter, OnnxExporter
 from exporters.base import HfExporter
-from exporters.generation import capture_steps
+from exporters.generation import capture_steps, ending_of
 from exporters.leaves import named_leaves
 from tests.exporters.models import Mean, assert_untouched, mean_inputs, snapshot
 
@@ -151,6 +151,52 @@ def test_what_a_static_cache_cannot_be_is_refused() -> None:
         DynamoExporter().export_for_generation(
             gemma2(), prompt(2, 6), generation_config=static(gemma2()), multi_token_decode=True
         )
+
+
+def test_settings_that_are_left_open_are_the_models_own() -> None:
+    model, inputs = llama(), prompt(2, 6)
+    tokens = model.generate(**inputs, max_new_tokens=6, do_sample=False)[:, 6:]
+    model.generation_config.eos_token_id = int(tokens[0, 2])
+    open_settings = type(model.generation_config)(max_length=20)
+    ending = ending_of(model, open_settings)
+    assert (ending.eos, ending.pad) == ((int(tokens[0, 2]),), 0)
+    model.generation_config.repetition_penalty = 5.0
+    with pytest.raises(ValueError, match=r"unset it first, as in model\.generation_config\.repetition_penalty = None"):
+        capture_steps(model, inputs, open_settings)
+    model.generation_config.repetition_penalty = None
+    model.generation_config.cache_implementation = "hybrid"  # the kind of cache is for eager; it changes no token
+    assert ending_of(model).places is None
+    assert list(capture_steps(model, inputs)) == ["prefill", "decode"]
+
+
+def test_a_static_cache_takes_as_many_tokens_as_it_has_places() -> None:
+    model, inputs = llama(num_hidden_layers=1), prompt(2, 6)
+    export = DynamoExporter().export_for_generation(model, inputs, generation_config=static(model, places=12))
+    expected = model.generate(**inputs, max_new_tokens=7, do_sample=False)
+    assert torch.equal(export.generate(**inputs, max_new_tokens=7), expected)
+    with pytest.raises(ValueError, match=r"6 tokens and 8 new ones .* max_length of at least 13, now 12"):
+        export.generate(**inputs, max_new_tokens=8)
+    with pytest.raises(ValueError, match="no room for the sample prompt of 6 tokens and the 4"):
+        capture_steps(model, inputs, static(model, places=9))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_new_tokens": 5}, "inputs hold max_new_tokens, no tensor; settings go into the generation_config"),
+        ({"input_ids": torch.ones(2, 1, dtype=torch.long)}, "with a length of at least 2"),
+        ({"attention_mask": torch.tensor([[0, 0, 0], [1, 1, 1]])}, "a row of the attention_mask is all padding"),
+        ({"attention_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}, "pad the sample prompts on the left"),
+    ],
+)
+def test_prompts_that_cannot_be_recorded_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        capture_steps(llama(), prompt(2, 3) | change)
+
+
+def test_a_generation_config_is_one() -> None:
+    with pytest.raises(TypeError, match="generation_config must be a GenerationConfig, got dict"):
+        capture_steps(llama(), prompt(2, 6), {"cache_implementation": "static"})
 
 
 def test_a_decode_of_several_tokens_gives_what_one_after_the_other_gives() -> None:

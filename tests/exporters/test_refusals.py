@@ -102,3 +102,25 @@ def test_a_floating_dtype_that_no_weight_has_is_refused() -> None:
         OnnxExporter().export(model, {"x": torch.ones(2, 4)})
     prepare_inputs(model, {"x": torch.ones(2, 4, dtype=torch.bfloat16)})
     prepare_inputs(Mean().eval().to(torch.float16), mean_inputs())  # integers fit any weights
+
+
+class Open(Mean):
+    """Passes on what it does not know, like many heads."""
+
+    def forward(self, input_ids: Any, attention_mask: Any, **kwargs: Any) -> Any:
+        return super().forward(input_ids, attention_mask, kwargs.get("scale", 1.0))
+
+
+def test_what_nothing_uses_is_refused_and_what_is_passed_along_for_use_is_taken() -> None:
+    model, inputs = Open().eval(), mean_inputs()
+    artifact = DynamoExporter().export_artifact(model, inputs | {"scale": torch.tensor(2.0)})
+    assert artifact.input_paths == ("input_ids", "attention_mask", "scale")
+    with pytest.raises(ValueError, match=r"Open.forward takes no input 'foo': it is passed along, and nothing uses it"):
+        DynamoExporter().export(model, inputs | {"foo": torch.ones(2)})
+
+
+def test_a_slip_of_the_pen_is_seen_though_the_forward_passes_on_what_it_does_not_know() -> None:
+    inputs = mean_inputs()
+    inputs["attention_maks"] = inputs.pop("attention_mask")
+    with pytest.raises(ValueError, match="takes no input 'attention_maks'; did you mean attention_mask"):
+        DynamoExporter().export(Open().eval(), inputs)

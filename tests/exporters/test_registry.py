@@ -12,7 +12,15 @@ import torch
 import exporters.executorch.node_fixes
 import exporters.onnx.ir_fixes  # noqa: F401  registers what the last tests look at
 from exporters import registry
-from exporters.registry import Hits, apply_patches, register_patch, register_translation, resolve, workarounds
+from exporters.registry import (
+    Hits,
+    apply_patches,
+    register_fx_program_fix,
+    register_patch,
+    register_translation,
+    resolve,
+    workarounds,
+)
 
 
 class Victim:
@@ -117,11 +125,6 @@ def test_one_factory_serves_several_paths() -> None:
         ("torch.Tensor.view", lambda x: x.view(3, 1), torch.Tensor.view),
         ("torch.nn.functional.gelu", torch.nn.GELU(), torch.nn.functional.gelu),
         ("torch.ops.aten.gelu", lambda x: torch.ops.aten.gelu(x, approximate="none"), torch.ops.aten.gelu),
-        (
-            "torch.ops.aten.gelu.default",
-            lambda x: torch.ops.aten.gelu.default(x, approximate="none"),
-            torch.ops.aten.gelu.default,
-        ),
     ],
 )
 def test_torch_ops_are_patched_and_the_factory_gets_the_real_one(
@@ -143,6 +146,38 @@ def test_torch_ops_are_patched_and_the_factory_gets_the_real_one(
     assert torch.equal(call(x), plain)
     assert given == [original]
     assert hits.counts == {"onnx/torch_patches/negate": 1}
+
+
+def test_an_overload_is_the_dispatchers_and_cannot_be_patched() -> None:
+    _patch("torch.ops.aten.gelu.default")
+    with (
+        pytest.raises(
+            RuntimeError, match=r"dispatcher needs the overload itself; name .* such as torch\.ops\.aten\.gelu"
+        ),
+        apply_patches("dynamo", "model_patches", Hits()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("wrong", [(), (torch.where,)])
+def test_a_patch_is_for_paths(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="at least one dotted path, such as"):
+        register_patch("dynamo", *wrong, model_change="test")
+
+
+@pytest.mark.parametrize("wrong", [(), ("aten.gelu",)])
+def test_a_translation_is_for_operators(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="at least one operator, such as"):
+        register_translation(*wrong, model_change="test")
+
+
+def test_a_fix_that_counts_nothing_is_named() -> None:
+    @register_fx_program_fix("executorch", model_change="test")
+    def forgetful(program: Any) -> Any:
+        """Test."""
+
+    with pytest.raises(TypeError, match="executorch/program_fixes/forgetful returned None; a fix returns how many"):
+        registry.apply_fx_program_fixes("executorch", None, Hits(), [w.id for w in workarounds()][:-1])
 
 
 def test_what_c_classes_compute_is_patched_as_a_property() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from exporters import Artifact, DynamoConfig, DynamoExporter, StageError
+from exporters import Artifact, DynamoConfig, DynamoExporter, ExecutorchExporter, OnnxExporter, StageError
 from exporters.leaves import named_leaves
 from exporters.stages import STAGES
 from tests.exporters.models import (
@@ -173,3 +173,25 @@ def test_a_saved_artifact_runs_in_another_process(tmp_path: Path) -> None:
 
 def test_constant_outputs_and_written_inputs_do_not_shift_the_names() -> None:
     assert_odd(DynamoExporter().export_artifact(Odd().eval(), {"x": torch.zeros(2, 5)}))
+
+
+class Nested(torch.nn.Module):
+    def forward(self, d: dict[str, Any], pair: list[Any]) -> dict[str, torch.Tensor]:
+        return {"h": d["x"] * (d["k"] or 1) + (pair[0] if pair[1] is None else pair[1])}
+
+
+def nested_inputs(batch: int, k: int | None) -> dict[str, Any]:
+    return {"d": {"x": torch.full((batch, 4), 2.0), "k": k}, "pair": [torch.ones(batch, 4), None]}
+
+
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("exporter", [DynamoExporter(), OnnxExporter()], ids=lambda each: each.backend)
+def test_what_lies_beside_tensors_is_baked_in(exporter: Any, k: int | None) -> None:
+    artifact = exporter.export_artifact(Nested().eval(), nested_inputs(2, k))
+    assert artifact.input_paths == ("d.x", "pair.0")
+    assert artifact(**nested_inputs(3, k))["h"].tolist() == [[2.0 * (k or 1) + 1.0] * 4] * 3
+
+
+def test_executorch_takes_nothing_beside_tensors() -> None:
+    with pytest.raises(ValueError, match="d holds 3 beside tensors, and an ExecuTorch program takes tensors only"):
+        ExecutorchExporter().export(Nested().eval(), nested_inputs(2, 3))

@@ -61,3 +61,17 @@ def test_axes_that_the_model_fixes_are_static_and_shared_ones_share_a_symbol() -
     assert bounds["x", 1] == AxisBound("x", 1, 6, 6)
     assert bounds["x", 0].dynamic
     assert bounds["x", 0].symbol == bounds["y", 0].symbol != ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [({5: 9}, "bounds axis 5 of an input that has 2 axes"), ({1: 2}, "bounds axis 1 by 2; the sample has 3 there")],
+)
+def test_bounds_that_cannot_be_are_refused(sizes: dict[int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dynamic_shapes({"x": torch.ones(2, 3)}, DynamoConfig(max_sizes={"x": sizes}))
+
+
+def test_a_bounded_axis_may_be_counted_from_the_end() -> None:
+    shapes = dynamic_shapes({"x": torch.ones(2, 3)}, DynamoConfig(max_sizes={"x": {-1: 9}}))
+    assert shapes == {"x": {0: Dim.AUTO, 1: Dim.AUTO(max=9)}}
