@@ -41,7 +41,8 @@ def prompt(batch: int, length: int, padding: int = 0) -> dict[str, torch.Tensor]
     return {"input_ids": torch.randint(3, 99, (batch, length), generator=generator), "attention_mask": mask}
 
 
-@pytest.mark.parametrize("exporter", [DynamoExporter(), OnnxExporter(), ExecutorchExporter()], ids=lambda e: e.backend)
+# ExecuTorch: tests/reach generates with Llama on it.
+@pytest.mark.parametrize("exporter", [DynamoExporter(), OnnxExporter()], ids=lambda e: e.backend)
 def test_tokens_equal_eagers_at_any_shape_and_with_padding(exporter: HfExporter) -> None:
     model = llama(num_hidden_layers=2 if exporter.backend == "dynamo" else 1)
     before = snapshot(model)
