@@ -9,13 +9,14 @@ it translates::
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-import transformers.integrations.moe  # noqa: F401  defines the operator grouped_mm_fallback
 from onnx_ir import DataType
 from onnxscript import opset18 as op
 
@@ -59,9 +60,16 @@ def _counted(workaround: Workaround, hits: Hits) -> Callable[..., Any]:
 _ONNX_TRANSLATION_TABLE = TranslationTable()
 
 
+def _grouped_mm_operators() -> Iterator[Any]:
+    """torch's operator, and the one that transformers has for CPUs since its experts multiply in groups."""
+    yield torch.ops.aten._grouped_mm.default
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("transformers.integrations.moe")  # defines it
+        yield torch.ops.transformers.grouped_mm_fallback.default
+
+
 @register_translation(
-    torch.ops.aten._grouped_mm.default,
-    torch.ops.transformers.grouped_mm_fallback.default,
+    *_grouped_mm_operators(),
     upstream="https://github.com/onnx/onnx/issues/7589",
 )
 def _aten_grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: int | None = None) -> Any:
