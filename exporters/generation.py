@@ -215,8 +215,13 @@ def _emptied(cache: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.zeros_like, cache)
 
 
+def _layers(call: Mapping[str, Any]) -> list[Any]:
+    """The layers of the caches among a call's arguments."""
+    return [layer for value in call.values() for layer in cache_layers(value)]
+
+
 def _is_static(call: Mapping[str, Any]) -> bool:
-    return any("Static" in type(layer).__name__ for value in call.values() for layer in cache_layers(value))
+    return any("Static" in type(layer).__name__ for layer in _layers(call))
 
 
 def _with_whole_mask(call: dict[str, Any]) -> dict[str, Any]:
@@ -224,8 +229,7 @@ def _with_whole_mask(call: dict[str, Any]) -> dict[str, Any]:
     mask = call.get("attention_mask")
     if mask is None:
         return call
-    layers = [layer for value in call.values() for layer in cache_layers(value)]
-    places = max(layer.keys.shape[2] for layer in layers if getattr(layer, "keys", None) is not None)
+    places = max(layer.keys.shape[2] for layer in _layers(call) if getattr(layer, "keys", None) is not None)
     return call | {"attention_mask": filled_up(mask, places)}
 
 
@@ -274,7 +278,7 @@ def _require_plain_greedy(config: Any) -> None:
 
 
 def _require_known_cache(model: Any, decode: Mapping[str, Any]) -> None:
-    if not any(cache_layers(value) for value in decode.values()):
+    if not _layers(decode):
         raise ValueError(
             f"{type(model).__name__} decodes without a cache that is known; "
             "set use_cache=True in its config and its generation_config, or export its forward with export()"
@@ -282,8 +286,7 @@ def _require_known_cache(model: Any, decode: Mapping[str, Any]) -> None:
 
 
 def _require_no_static_window(model: Any, decode: Mapping[str, Any]) -> None:
-    layers = (layer for value in decode.values() for layer in cache_layers(value))
-    if any("StaticSlidingWindow" in base.__name__ for layer in layers for base in type(layer).__mro__):
+    if any("StaticSlidingWindow" in base.__name__ for layer in _layers(decode) for base in type(layer).__mro__):
         raise ValueError(
             f"{type(model).__name__} has a sliding window, whose static cache takes one token at a time; "
             "export with multi_token_decode=False, or without the static cache"

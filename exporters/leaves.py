@@ -43,8 +43,9 @@ def spec_names(spec: pytree.TreeSpec) -> list[str]:
 def _distinct(names: Iterable[str]) -> list[str]:
     """Names that no two paths share: ``{"a.b": …, "a": {"b": …}}`` holds two tensors."""
     found: dict[str, None] = {}
-    for name in names:
+    for wanted in names:
+        name = wanted
         while name in found:
-            name += "_"  # noqa: PLW2901
+            name += "_"
         found[name] = None
     return list(found)

@@ -84,11 +84,12 @@ class DynamoExporter(HfExporter):
                 program = torch.export.export(
                     model, (), kwargs=dict(inputs.tensors), dynamic_shapes=shapes, strict=config.strict
                 )
-                input_paths = list(named_leaves(inputs.tensors))
+                leaves = named_leaves(inputs.tensors)
+                input_paths = list(leaves)
                 output_paths = _tensor_outputs(program)
                 axes = axis_bounds(program, input_paths)
         refuse_ignored(type(model).__name__, parameters, dict(zip(input_paths, _used_inputs(program), strict=True)))
-        dtypes = tuple(str(leaf.dtype).removeprefix("torch.") for leaf in named_leaves(inputs.tensors).values())
+        dtypes = tuple(str(leaf.dtype).removeprefix("torch.") for leaf in leaves.values())
         return Trace(program, tuple(input_paths), tuple(output_paths), axes, dtypes)
 
     def _artifact(

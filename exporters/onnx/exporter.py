@@ -146,8 +146,9 @@ def _name_values(model: Any, trace: Trace) -> None:
         taken.add(path)
         value.name = path
     for value, path in zip(model.graph.outputs, trace.output_paths, strict=True):
-        while path in taken:
-            path = f"output.{path}"  # noqa: PLW2901
-        taken.add(path)
-        value.name = path
+        name = path
+        while name in taken:
+            name = f"output.{name}"
+        taken.add(name)
+        value.name = name
     NameFixPass()(model)

@@ -6,22 +6,13 @@ import copy
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-import exporters
-from exporters import Artifact, DynamoConfig, ExecutorchConfig, OnnxConfig
-from exporters.base import HfExporter
+from exporters import Artifact
+from exporters.many import exporter_for
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend
 
 if TYPE_CHECKING:
     from exporters.runtime.generation import GenerationExport
-
-
-def _exporter(backend: Backend) -> tuple[HfExporter, type[DynamoConfig]]:
-    if backend is Backend.ONNX:
-        return exporters.OnnxExporter(), OnnxConfig
-    if backend is Backend.EXECUTORCH:
-        return exporters.ExecutorchExporter(), ExecutorchConfig
-    return exporters.DynamoExporter(), DynamoConfig
 
 
 def export_own(
@@ -33,9 +24,9 @@ def export_own(
     on_stage: Callable[[str], None],
 ) -> Artifact:
     """Export a case with our own exporters. Raises ``exporters.StageError``."""
-    exporter, config = _exporter(backend)
+    exporter = exporter_for(backend)
     return exporter.export_artifact(
-        case.model, case.inputs, config(dynamic=dynamic, disabled=frozenset(disabled)), on_stage=on_stage
+        case.model, case.inputs, exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled)), on_stage=on_stage
     )
 
 
@@ -54,7 +45,7 @@ def export_generation_own(
     ``on_stage`` is told of a stage and its component. Raises ``ValueError`` for a model that decodes in a way the
     exporters do not know, ``exporters.StageError`` otherwise.
     """
-    exporter, config = _exporter(backend)
+    exporter = exporter_for(backend)
     model: Any = case.model
     generation_config = None
     if not dynamic:
@@ -70,7 +61,7 @@ def export_generation_own(
     return exporter.export_for_generation(
         model,
         case.inputs,
-        config(dynamic=dynamic, disabled=frozenset(disabled)),
+        exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled)),
         generation_config,
         on_step=on_step,
         on_stage=lambda stage: on_stage(stage, component),

@@ -304,7 +304,8 @@ class _Checker:
 
     def _as_long(self, tokens: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
         """``tokens`` with as many steps as eager's: a loop that ended sooner would have gone on with padding."""
-        pad = getattr(self.case.model, "generation_config").pad_token_id  # noqa: B009  a module's attributes are untyped
+        model: Any = self.case.model
+        pad = model.generation_config.pad_token_id
         missing = expected.shape[1] - tokens.shape[1]
         filling = tokens.new_full((len(tokens), max(0, missing)), -1 if pad is None else int(pad))
         return torch.cat([tokens, filling], dim=1)
