@@ -22,7 +22,7 @@ VOCABULARY = 256
 # some classes and a feed-forward width in others.
 _KINDS: tuple[tuple[str, int], ...] = (
     # 0: keeps its default, though a later pattern would match.
-    (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size", 0),
+    (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings", 0),
     (r"(\w+_)?vocab_size|n_vocab", VOCABULARY),
     (r"max_source_positions", 16),
     (r"(num_)?(key_value|kv)_heads|num_(\w+_)?(key_value|kv)_heads|n_kv_heads?|n_head_kv|linear_num_key_heads", 2),
@@ -52,13 +52,20 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"image_size|img_size|(\w+_)?image_size", 32),
     (r"(\w+_)?patch_size|encoder_stride", 8),
     (r"num_mel_bins|input_feat_per_channel|n_mels|feature_size", 16),
+    (r"num_queries|num_detection_tokens", 5),
+    # Coordinates and extents of a box, whose embeddings lie side by side: 4 and 2 of them make up the width.
+    (r"coordinate_size", 8),
+    (r"shape_size", 16),
+    (r"num_pos_feats", 32),  # a sine and a cosine each make up the width
     (
         r"(\w+_)?hidden_sizes?|d_model|n_embd|dim|(\w+_)?embed_dims?|embedding_(size|dim)|model_dim|d_embed",
         64,
     ),
-    (r"(\w+_)?projection_dim|(\w+_)?proj_(size|dim)|pooler_output_size|(\w+_)?output_dim|conv_dim", 64),
+    (r"(\w+_)?projection_dim|(\w+_)?proj_(size|dim)|pooler_output_size|(\w+_)?output_dim|conv_dim|output_channels", 64),
 )
 _STATES = ("state_size", "ssm_state_size", "mamba_d_state")
+#: Time series in patches that overlap.
+_SERIES = {"patch_length": 8, "patch_stride": 4, "num_input_channels": 3}
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _SPECIAL_TOKEN = re.compile(r"(\w+_)?token_(id|ids|index)|(\w+_)?suppress_tokens")
 _MAX_LAYERS = 8
@@ -167,8 +174,7 @@ def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict
     for name, value in declared.items():
         nested: Any = getattr(default, name, None)
         if _is_config(nested):
-            nested_class: Any = type(nested)
-            fields[name] = nested_class(**_tiny_fields(nested_class, nested, moved))
+            fields[name] = _tiny_nested(nested, moved)
         elif _SPECIAL_TOKEN.fullmatch(name):
             current = value if default is None else getattr(default, name, value)
             if isinstance(current, (list, tuple)):
@@ -185,6 +191,17 @@ def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict
             list(kinds), config_class.attribute_map.get("layer_types", "layer_types"), declared, fields
         )
     return fields
+
+
+def _tiny_nested(config: Any, moved: dict[int, int]) -> Any:
+    """A tiny configuration of a nested one's class; a ResNet with as many feature maps in place of a backbone that
+    the timm library would make."""
+    if config.model_type != "timm_backbone":
+        return type(config)(**_tiny_fields(type(config), config, moved))
+    from transformers import ResNetConfig
+
+    fields = _tiny_fields(ResNetConfig, ResNetConfig(), moved)
+    return ResNetConfig(**fields, out_indices=list(config.out_indices))
 
 
 def _keep_every_layer_type(kinds: list[str], field: str, declared: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -212,6 +229,8 @@ def _tiny_value(name: str, default: Any, declared: dict[str, Any]) -> Any:
     if isinstance(default, int):
         return _kind_value(name, declared, default)
     if isinstance(default, (list, tuple)) and default and all(type(item) is int for item in default):
+        if name == "global_attn_indexes":
+            return [1]  # of two layers: the other attends in windows
         tiny = [_kind_value(name, declared, item) for item in default]
         return None if None in tiny else type(default)(tiny)
     return None
@@ -224,6 +243,12 @@ def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None
         return 4  # keys made from a latent vector: every head has its own
     if name == "head_dim" and "expand" in declared and "num_attention_heads" not in declared:
         return 64 * declared["expand"] // 4  # the heads of a state-space model share its expanded width
+    if name == "window_size" and "global_attn_indexes" in declared:
+        return 3  # does not divide the image, so that windows are padded
+    if name == "input_size":  # of an image; of time series, the values at each step
+        return 32 if "patch_size" in declared else None
+    if name in _SERIES and "patch_length" in declared:
+        return _SERIES[name]
     if name in ("chunk_size", "mamba_chunk_size"):  # of a scan over the sequence; elsewhere a matter of memory
         return 4 if any(state in declared for state in _STATES) else None
     for pattern, value in _KINDS:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from hfexport_bot.runner.sources import layouts
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
 from hfexport_bot.runner.sources.probes import padded, padding_probes
@@ -93,6 +94,8 @@ def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
         if any(probe[key].shape != inputs[key].shape for key in inputs):
             probes[name] = probe
     probes.update(padding_probes(inputs, pad))
+    if padded_image := layouts.padded_image(inputs):
+        probes["pad_image"] = padded_image
     both = plan.build(replace(longer, batch=3), seed + len(sized) + 1)
     mixed = padded(both, row=0, side="right", pad_token_id=pad)
     mixed = mixed and padded(mixed, row=-1, side="left", pad_token_id=pad)
@@ -202,7 +205,7 @@ class _Plan:
         return ids
 
     def decoder_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
-        if self.makes_decoder_ids:
+        if self.makes_decoder_ids or "decoder_input_ids" not in self.parameters:
             return None
         return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 
@@ -234,8 +237,26 @@ class _Plan:
         """[batch, samples] of a waveform."""
         return torch.randn(sizes.batch, sizes.samples, generator=generator)
 
+    def bbox(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return layouts.bbox(self.config, sizes.batch, sizes.length, generator)
+
+    def pixel_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return layouts.pixel_mask(self.pixel_values(sizes, generator))
+
+    def input_points(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return layouts.input_points(sizes.batch, sizes.choices, sizes.length, self._side(sizes), generator)
+
+    def input_labels(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return layouts.input_labels(sizes.batch, sizes.choices, sizes.length, generator)
+
+    def past_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return layouts.past_values(self.config, sizes.batch, generator)
+
+    def observed_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return layouts.observed_mask(self.config, sizes.batch)
+
     def _side(self, sizes: Sizes) -> int:
-        side = sizes.image or find_field(self.config, "image_size", "img_size") or 32
+        side = sizes.image or find_field(self.config, "image_size", "img_size", "input_size") or 64
         return int(side[0] if isinstance(side, (list, tuple)) else side)
 
 
@@ -250,4 +271,11 @@ _BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | No
     "bool_masked_pos": _Plan.bool_masked_pos,
     "input_features": _Plan.input_features,
     "input_values": _Plan.input_values,
+    "bbox": _Plan.bbox,
+    "pixel_mask": _Plan.pixel_mask,
+    "input_points": _Plan.input_points,
+    "input_labels": _Plan.input_labels,
+    "past_values": _Plan.past_values,
+    "past_observed_mask": _Plan.observed_mask,
+    "observed_mask": _Plan.observed_mask,
 }

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from transformers import Mamba2Config, NllbMoeConfig, PretrainedConfig, Qwen3NextConfig, ZambaConfig, xLSTMConfig
+from transformers import (
+    DetrConfig,
+    InformerConfig,
+    LayoutLMv3Config,
+    Mamba2Config,
+    NllbMoeConfig,
+    PatchTSTConfig,
+    PretrainedConfig,
+    Qwen3NextConfig,
+    SamConfig,
+    ZambaConfig,
+    xLSTMConfig,
+)
 from transformers.models.bamba.configuration_bamba import BambaConfig
 
 from hfexport_bot.runner.sources.configs import tiny_config
@@ -40,3 +52,28 @@ def test_layers_of_each_kind_survive_under_the_classs_own_name_and_a_shared_one_
 def test_every_layer_of_a_mixture_has_experts() -> None:
     config = tiny_config(NllbMoeConfig)
     assert (config.encoder_sparse_step, config.decoder_sparse_step) == (1, 1)
+
+
+def test_a_backbone_of_timm_gives_way_to_a_local_one_with_as_many_feature_maps() -> None:
+    config = tiny_config(DetrConfig)
+    assert config.backbone_config.model_type == "resnet"
+    assert config.backbone_config.out_indices == DetrConfig().backbone_config.out_indices
+
+
+def test_sams_windows_do_not_divide_the_image_and_one_layer_sees_all_of_it() -> None:
+    vision = tiny_config(SamConfig).vision_config
+    assert (vision.image_size // vision.patch_size) % vision.window_size
+    assert vision.global_attn_indexes == [1]
+    assert vision.num_hidden_layers == 2
+
+
+def test_the_embeddings_of_a_box_make_up_the_width() -> None:
+    config = tiny_config(LayoutLMv3Config)
+    assert 4 * config.coordinate_size + 2 * config.shape_size == config.hidden_size
+
+
+def test_patches_of_a_time_series_overlap() -> None:
+    config = tiny_config(PatchTSTConfig)
+    assert 1 < config.patch_stride < config.patch_length < config.context_length
+    assert config.num_input_channels > 1
+    assert tiny_config(InformerConfig).input_size == InformerConfig().input_size
