@@ -31,7 +31,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"kv_lora_rank|q_lora_rank", 32),
     (r"max_window_layers", 1),
     (r"(num|n)_(\w+_)?layers?|((\w+_)?(encoder|decoder|hidden)_)?layers|depth|num_blocks", 2),
-    (r"depths", 1),
+    (r"num_frames", 4),
     (
         r"(\w+_)?intermediate_(size|dim)|d_ff|(\w+_)?(ffn|feedforward|ff|mlp)(_hidden)?_(dim|size)|n_inner|d_inner",
         128,
@@ -69,6 +69,9 @@ _SERIES = {"patch_length": 8, "patch_stride": 4, "num_input_channels": 3}
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _SPECIAL_TOKEN = re.compile(r"(\w+_)?token_(id|ids|index)|(\w+_)?suppress_tokens")
 _MAX_LAYERS = 8
+#: Stages and blocks a stage of a network that attends in windows: its windows are shifted in every second block.
+_WINDOW_STAGES = 2
+_WINDOW_BLOCKS = 2
 
 
 def tiny_config(config_class: Any) -> Any:
@@ -231,9 +234,29 @@ def _tiny_value(name: str, default: Any, declared: dict[str, Any]) -> Any:
     if isinstance(default, (list, tuple)) and default and all(type(item) is int for item in default):
         if name == "global_attn_indexes":
             return [1]  # of two layers: the other attends in windows
+        # As lists, which is what loaded configurations hold.
         tiny = [_kind_value(name, declared, item) for item in default]
-        return None if None in tiny else type(default)(tiny)
+        if _attends_in_windows(declared) and len(default) == len(declared["depths"]):
+            tiny = [item if value is None else value for item, value in zip(default, tiny, strict=True)]
+            return tiny[:_WINDOW_STAGES]
+        return None if None in tiny else tiny
     return None
+
+
+def _attends_in_windows(declared: dict[str, Any]) -> bool:
+    return "window_size" in declared and isinstance(declared.get("depths"), (list, tuple))
+
+
+def _pyramid_value(name: str, declared: dict[str, Any]) -> int | None:
+    """The value of what is chosen together in a network whose stages halve the image, or None for all else."""
+    in_windows = _attends_in_windows(declared)
+    values = {
+        "depths": _WINDOW_BLOCKS if in_windows else 1,
+        "patch_size": 2,
+        "image_size": 32 if in_windows else 64,
+        "encoder_stride": 2**_WINDOW_STAGES,  # pixels a side of what one position of the last stage stands for
+    }
+    return values.get(name)
 
 
 def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None:
@@ -251,6 +274,8 @@ def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None
         return _SERIES[name]
     if name in ("chunk_size", "mamba_chunk_size"):  # of a scan over the sequence; elsewhere a matter of memory
         return 4 if any(state in declared for state in _STATES) else None
+    if "depths" in declared and default > 0 and (pyramid := _pyramid_value(name, declared)):
+        return pyramid
     for pattern, value in _KINDS:
         if re.fullmatch(pattern, name):
             return value if value and default > 0 else None  # -1 and 0 say "none" in some classes

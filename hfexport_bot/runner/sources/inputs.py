@@ -20,6 +20,7 @@ import torch
 from hfexport_bot.runner.sources import layouts
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
+from hfexport_bot.runner.sources.images import Size, image_size, masked_patches, other_sizes, pixel_shape, pixels
 from hfexport_bot.runner.sources.probes import padded, padding_probes
 from hfexport_bot.schema import UnavailableCause
 
@@ -32,7 +33,7 @@ class Sizes:
     length: int = 8  # tokens; an encoder's where there are two sequences
     decoder_length: int = 6
     choices: int = 3
-    image: int | None = None  # pixels a side; None: the configuration's
+    image: Size | None = None  # pixels; None: the configuration's
     frames: int | None = None  # of a spectrogram; None: what the configuration's positions hold
     samples: int = 1600  # of a waveform
 
@@ -81,8 +82,8 @@ def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
         f"length_{getattr(long, named)}": long,
     }
     if "pixel_values" in inputs:
-        side = inputs["pixel_values"].shape[-1]
-        sized[f"image_{side + side // 2}"] = replace(traced, image=side + side // 2)
+        for name, size in other_sizes(plan.image(traced)).items():
+            sized[name] = replace(traced, image=size)
     if "input_features" in inputs:
         frames = plan.frames(traced)
         sized[f"audio_{frames + frames // 2}"] = replace(traced, frames=frames + frames // 2)
@@ -145,6 +146,9 @@ class _Plan:
         positions = find_field(self.config, "max_source_positions")
         # Models that take channels first halve the frames once and then need every position filled.
         return 2 * positions if self.channels_first and positions else 32
+
+    def image(self, sizes: Sizes) -> Size:
+        return sizes.image or image_size(self.config)
 
     def _check_all_fed(self, inputs: Inputs) -> None:
         """A model that would quietly run without its image or its sound has not been fed."""
@@ -210,22 +214,12 @@ class _Plan:
         return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 
     def pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        """[batch, channels, height, width]: smooth shapes with some noise, since noise alone hides wrong resampling."""
-        channels = find_field(self.config, "num_channels", "in_channels", "in_chans") or 3
-        side = self._side(sizes)
-        shapes = torch.randn(sizes.batch, channels, 4, 4, generator=generator)
-        smooth = torch.nn.functional.interpolate(shapes, size=(side, side), mode="bilinear")
-        noise = torch.randn(smooth.shape, generator=generator)
-        return smooth + 0.5 * noise
+        """[batch, channels, height, width], or a video's [batch, frames, channels, height, width]."""
+        return pixels(pixel_shape(self.model, sizes.batch, self.image(sizes)), generator)
 
     def bool_masked_pos(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         """[batch, patches] of bool, for models that have a token to put in a masked patch's place."""
-        patch = find_field(self.config, "patch_size")
-        masked = any(name.rpartition(".")[2] == "mask_token" for name, _ in self.model.named_parameters())
-        if not masked or not isinstance(patch, int):
-            return None
-        patches = (self._side(sizes) // patch) ** 2
-        return torch.rand(sizes.batch, patches, generator=generator) < 0.5
+        return masked_patches(self.model, sizes.batch, self.image(sizes), generator)
 
     def input_features(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
         """[batch, mel bins, frames], or [batch, frames, mel bins] where the model takes that."""
@@ -244,7 +238,7 @@ class _Plan:
         return layouts.pixel_mask(self.pixel_values(sizes, generator))
 
     def input_points(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        return layouts.input_points(sizes.batch, sizes.choices, sizes.length, self._side(sizes), generator)
+        return layouts.input_points(sizes.batch, sizes.choices, sizes.length, self.image(sizes)[0], generator)
 
     def input_labels(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.input_labels(sizes.batch, sizes.choices, sizes.length, generator)
@@ -254,10 +248,6 @@ class _Plan:
 
     def observed_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.observed_mask(self.config, sizes.batch)
-
-    def _side(self, sizes: Sizes) -> int:
-        side = sizes.image or find_field(self.config, "image_size", "img_size", "input_size") or 64
-        return int(side[0] if isinstance(side, (list, tuple)) else side)
 
 
 _BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | None]] = {

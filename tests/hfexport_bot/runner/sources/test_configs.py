@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from transformers import (
+    ConvNextConfig,
     DetrConfig,
     InformerConfig,
     LayoutLMv3Config,
@@ -13,6 +14,7 @@ from transformers import (
     PretrainedConfig,
     Qwen3NextConfig,
     SamConfig,
+    SwinConfig,
     ZambaConfig,
     xLSTMConfig,
 )
@@ -77,3 +79,19 @@ def test_patches_of_a_time_series_overlap() -> None:
     assert 1 < config.patch_stride < config.patch_length < config.context_length
     assert config.num_input_channels > 1
     assert tiny_config(InformerConfig).input_size == InformerConfig().input_size
+
+
+def test_windows_are_shifted_in_every_stage() -> None:
+    config = tiny_config(SwinConfig)
+    assert config.depths == [2, 2]
+    assert len(config.num_heads) == 2
+    last_grid = config.image_size // config.patch_size // 2
+    assert last_grid > config.window_size
+    assert last_grid % config.window_size == 0
+
+
+def test_stages_that_halve_the_image_leave_some_of_it_and_are_lists_as_in_a_loaded_configuration() -> None:
+    config = tiny_config(ConvNextConfig)
+    assert config.depths == [1] * 4
+    assert config.hidden_sizes == [64] * 4
+    assert config.image_size // config.patch_size // 2**3 > 1
