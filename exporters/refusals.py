@@ -31,7 +31,7 @@ def refuse_names(model: torch.nn.Module, inputs: Mapping[str, Any]) -> None:
         if name not in parameters and (slip or not open_ended):
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(parameters)}"
             raise ValueError(f"{model_name}.forward takes no input {name!r}{hint}")
-        if _makes_a_loss(model_name, name, value):
+        if makes_a_loss(model_name, name, value):
             raise ValueError(
                 f"{name} makes {model_name} compute a loss, which belongs to training; leave it out of the inputs"
             )
@@ -46,8 +46,11 @@ def refuse_ignored(model_name: str, parameters: Collection[str], used: Mapping[s
             raise ValueError(f"{model_name}.forward takes no input {root!r}: it is passed along, and nothing uses it")
 
 
-def _makes_a_loss(model_name: str, name: str, value: Any) -> bool:
-    """By the names that transformers gives such arguments. SAM's ``input_labels`` tell what its points mean."""
+def makes_a_loss(model_name: str, name: str, value: Any) -> bool:
+    """Whether an input makes a forward compute a loss, by the names that transformers gives such arguments.
+
+    SAM's ``input_labels`` tell what its points mean.
+    """
     if name == "return_loss":
         return bool(value)
     if name in ("start_positions", "end_positions"):

@@ -73,9 +73,17 @@ class _Stages:
 
 def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage) -> Outcome:
     """Build, run eagerly, export, load, run and compare. Every failure becomes an outcome that names its stage."""
+    return examine(request.id, partial(_from_tree, request, setup), setup, on_stage)
+
+
+def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, on_stage: OnStage) -> Outcome:
+    """What a case comes to whose model and inputs ``find`` gives, from any source.
+
+    ``find`` may raise ``Unavailable``, and what `require_not_skipped` raises.
+    """
     stages = _Stages(on_stage)
     try:
-        outcome = _run(request, setup, stages)
+        outcome = _run(case_id, find, setup, stages)
     except _Ended as ended:
         outcome = ended.outcome
     except Exception as error:  # whatever the code under test raises is its own outcome
@@ -84,13 +92,17 @@ def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage) -> Out
     return outcome.model_copy(update={"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())})
 
 
-def _run(request: CaseRequest, setup: RunnerSetup, stages: _Stages) -> Outcome:
+def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: _Stages) -> Outcome:
     stages.begin("source")
-    case = _source(request, setup)
+    try:
+        case = find()
+    except Unavailable as error:
+        message = _clean(error.message, setup)
+        return Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=error.cause, message=message)
     stages.begin("eager")
     register_cache_pytrees(case.model)
-    work = _generate if request.id.task is Task.GENERATE else _forward
-    checked, workarounds, notes = work(request.id, case, setup, stages)
+    work = _generate if case_id.task is Task.GENERATE else _forward
+    checked, workarounds, notes = work(case_id, case, setup, stages)
     return _judged(checked, setup).model_copy(
         update={
             "workarounds": workarounds,
@@ -148,27 +160,18 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
     return checked, dict(hits), notes
 
 
-def _source(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
+def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
     model_class = tree.load_class(request.module, request.id.class_name, setup)
     root = Path(setup.tree) if setup.tree else Path()
     if setup.workarounds_file:
         tree.load_file(setup.workarounds_file, setup)
-    _require_not_skipped(model_class, request.id, setup)
+    require_not_skipped(model_class, request.id, setup)
     hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
-    try:
-        return find_model_case(model_class, seed=setup.seed, hook=hook, task=request.id.task)
-    except Unavailable as error:
-        raise _Ended(
-            Outcome(
-                kind=OutcomeKind.UNAVAILABLE,
-                stage="source",
-                cause=error.cause,
-                message=_clean(error.message, setup),
-            )
-        ) from error
+    return find_model_case(model_class, seed=setup.seed, hook=hook, task=request.id.task)
 
 
-def _require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) -> None:
+def require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) -> None:
+    """End a case, as ``skipped``, that a registered skip leaves out."""
     skip = find_skip(
         model_class,
         backend=case_id.backend,

@@ -1,4 +1,4 @@
-"""Inputs at other batch sizes and with padding, derived from given inputs by their shapes and usual names."""
+"""Inputs at other sizes and with padding, derived from given inputs by their shapes and usual names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from hfexport_bot.runner.sources.cases import Inputs
 # encoder has one, padding means the encoder's.
 _MASKS = (("attention_mask", "input_ids"), ("decoder_attention_mask", "decoder_input_ids"))
 
+#: What is laid out along a sequence, and how many axes of it come after the sequence's.
+_SEQUENCES = {"input_ids": 0, "input_values": 0, "inputs_embeds": 1, "decoder_input_ids": 0, "decoder_inputs_embeds": 1}
+#: Shorter sequences have no other lengths to probe.
+_MIN_LENGTH = 4
+
 
 def derive_probes(inputs: Inputs, pad_token_id: int | None = None) -> dict[str, Inputs]:
-    """What can be derived without knowing the model: ``batch_1``, ``batch_3``, ``pad_right`` and ``pad_left``."""
+    """What can be derived without knowing the model: another batch, padding on either side, another length of its
+    sequences and another size of its images, as far as the inputs have these. Eager may refuse some of them."""
     probes = {}
     batch = batch_size(inputs)
     if batch is not None and batch > 1:
         probes["batch_1"] = _rebatched(inputs, 1)
         probes[f"batch_{batch + 1}"] = _rebatched(inputs, batch + 1)
     probes.update(padding_probes(inputs, pad_token_id))
+    probes.update(_length_probes(inputs))
+    image = inputs.get("pixel_values")
+    if isinstance(image, torch.Tensor) and image.ndim >= 4:
+        probes[f"image_{2 * image.shape[-2]}x{2 * image.shape[-1]}"] = _twice_as_large(inputs, image)
     return probes
 
 
@@ -64,6 +74,46 @@ def padded(inputs: Inputs, *, row: int, side: str, pad_token_id: int | None) -> 
         ids[row, ..., kept] = tokens
         probe[ids_name] = ids
     return probe
+
+
+def _length_probes(inputs: Inputs) -> dict[str, Inputs]:
+    """All sequences longer, and all shorter; a decoder's by another number of positions than the others."""
+    shapes: dict[bool, torch.Size] = {}  # up to the sequence's axis, by whether it is a decoder's
+    for name, behind in _SEQUENCES.items():
+        value = inputs.get(name)
+        if isinstance(value, torch.Tensor) and value.ndim >= 2 + behind:
+            shapes.setdefault(name.startswith("decoder_"), value.shape[: value.ndim - behind])
+    if not shapes or min(shape[-1] for shape in shapes.values()) < _MIN_LENGTH:
+        return {}
+    probes = {}
+    for sign in (1, -1):
+        lengths = {
+            decoder: shape[-1] + sign * max(1 if decoder else 2, shape[-1] // 4) for decoder, shape in shapes.items()
+        }
+        probe = dict(inputs)
+        for name, value in inputs.items():
+            shape = shapes.get(name.startswith("decoder_"))
+            if shape is not None and isinstance(value, torch.Tensor) and value.shape[: len(shape)] == shape:
+                probe[name] = _at_length(value, len(shape) - 1, lengths[name.startswith("decoder_")])
+        probes[f"length_{lengths.get(False, lengths.get(True))}"] = probe
+    return probes
+
+
+def _at_length(value: torch.Tensor, axis: int, length: int) -> torch.Tensor:
+    """``value`` with ``length`` positions along ``axis``. The first and the last stay: they often have a meaning."""
+    before = value.shape[axis]
+    places = [0, *(1 + place % (before - 2) for place in range(length - 2)), before - 1]
+    return value.index_select(axis, torch.tensor(places))
+
+
+def _twice_as_large(inputs: Inputs, image: torch.Tensor) -> Inputs:
+    """Every tensor that is laid out as the image is, at twice its height and width."""
+    return {
+        name: value.repeat_interleave(2, -2).repeat_interleave(2, -1)
+        if isinstance(value, torch.Tensor) and value.ndim >= 3 and value.shape[-2:] == image.shape[-2:]
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def _can_be_padded(mask: object) -> bool:

@@ -55,3 +55,42 @@ def test_batches_are_cut_and_grown_along_the_axis_all_share() -> None:
 def test_packed_inputs_have_no_batch_to_cut() -> None:
     assert "batch_1" not in derive_probes(text(pixel_values=torch.rand(32, 12)))
     assert "batch_1" not in derive_probes({**text(), "cache": (torch.ones(2, 3),)})
+
+
+def test_sequences_grow_and_shrink_between_their_first_and_last_position() -> None:
+    probes = derive_probes(text(bbox=torch.rand(2, 8, 4)))
+    assert probes["length_10"]["input_ids"][0].tolist() == [1, 2, 3, 4, 5, 6, 7, 2, 3, 8]
+    assert probes["length_6"]["input_ids"][1].tolist() == [9, 10, 11, 12, 13, 16]
+    assert {name: tuple(value.shape) for name, value in probes["length_10"].items()} == {
+        "input_ids": (2, 10),
+        "attention_mask": (2, 10),
+        "bbox": (2, 10, 4),
+    }
+
+
+def test_a_decoder_grows_by_another_number() -> None:
+    probes = derive_probes(text(decoder_input_ids=torch.ones(2, 5, dtype=torch.int64)))
+    shapes = {name: tuple(value.shape) for name, value in probes["length_10"].items()}
+    assert shapes == {"input_ids": (2, 10), "attention_mask": (2, 10), "decoder_input_ids": (2, 6)}
+    alone = derive_probes({"decoder_input_ids": torch.ones(2, 5, dtype=torch.int64)})
+    assert alone["length_4"]["decoder_input_ids"].shape == (2, 4)
+
+
+def test_multiple_choice_sequences_lie_along_the_last_axis() -> None:
+    probes = derive_probes({"input_ids": torch.ones(2, 3, 8, dtype=torch.int64)})
+    assert probes["length_10"]["input_ids"].shape == (2, 3, 10)
+
+
+def test_short_sequences_keep_their_length() -> None:
+    assert set(derive_probes({"input_ids": torch.ones(2, 3, dtype=torch.int64)})) == {"batch_1", "batch_3"}
+
+
+def test_an_image_grows_with_its_mask() -> None:
+    inputs = {"pixel_values": torch.rand(2, 3, 4, 6), "pixel_mask": torch.ones(2, 4, 6), "labels": torch.ones(2, 6)}
+    larger = derive_probes(inputs)["image_8x12"]
+    assert {name: tuple(value.shape) for name, value in larger.items()} == {
+        "pixel_values": (2, 3, 8, 12),
+        "pixel_mask": (2, 8, 12),
+        "labels": (2, 6),
+    }
+    assert torch.equal(larger["pixel_values"][..., ::2, ::2], inputs["pixel_values"])

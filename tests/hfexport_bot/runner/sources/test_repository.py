@@ -64,7 +64,7 @@ def test_weights_drawn_in_a_hook_follow_the_seed() -> None:
 
 def test_probes_are_derived_only_where_the_hook_gives_none() -> None:
     derived = find_model_case(Toy, hook=lambda class_name, seed: answer()).probes
-    assert set(derived) == {"batch_1", "batch_3", "pad_right", "pad_left"}
+    assert set(derived) == {"batch_1", "batch_3", "pad_right", "pad_left", "length_10", "length_6"}
     given = find_model_case(Toy, hook=lambda class_name, seed: answer(probes={})).probes
     assert given == {}
 

@@ -1,0 +1,191 @@
+"""Cases from model tests as transformers writes them, on a tester and a test class of this file."""
+
+from __future__ import annotations
+
+import random
+import unittest
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hfexport_bot.runner.sources.cases import Unavailable
+from hfexport_bot.runner.sources.testers import case_from_tester, model_classes
+from hfexport_bot.schema import Task, UnavailableCause
+
+#: As in transformers' tests: ids are drawn from a generator of the test's module.
+global_rng = random.Random()
+
+
+class Config:
+    use_cache = True
+    pad_token_id = 0
+
+
+class Toy(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(32, 8, dtype=torch.float64)
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        return cls.__name__ == "Speaker"
+
+
+class Speaker(Toy):
+    pass
+
+
+class Tester:
+    def prepare_config_and_inputs_for_common(self) -> tuple[Config, dict[str, Any]]:
+        ids = torch.tensor([[global_rng.randint(1, 31) for _ in range(7)] for _ in range(3)])
+        return Config(), {
+            "input_ids": ids,
+            "attention_mask": torch.tril(torch.ones_like(ids)),
+            "global_attention_mask": torch.tril(torch.ones_like(ids)),
+            "pixel_values": torch.rand(3, 3, 4, 4, dtype=torch.float64) + random.random() + np.random.rand(),
+            "labels": ids,
+            "use_cache": True,
+            "scale": 2,
+            "absent": None,
+        }
+
+
+class ToyTest(unittest.TestCase):
+    all_model_classes: Any = (Toy, Speaker)
+    model_tester: Any
+
+    def setUp(self) -> None:
+        self.model_tester = Tester()
+
+
+def ready(test_class: Any = ToyTest) -> Any:
+    test_case = test_class("runTest")
+    test_case.setUp()
+    return test_case
+
+
+def test_a_tester_gives_a_model_and_what_inference_takes() -> None:
+    case = case_from_tester(ready(), Toy)
+    assert isinstance(case.model, Toy)
+    assert not case.model.training
+    assert case.model.embed.weight.dtype == torch.float32
+    assert case.model.config.use_cache is False
+    assert set(case.inputs) == {"input_ids", "attention_mask", "global_attention_mask", "pixel_values", "scale"}
+    assert case.inputs["pixel_values"].dtype == torch.float32
+    assert case.source == "model tester"
+
+
+def test_random_masks_become_ones_and_padding_is_probed() -> None:
+    case = case_from_tester(ready(), Toy)
+    assert case.inputs["attention_mask"].all()
+    assert not case.inputs["global_attention_mask"].all()
+    assert set(case.probes) == {"batch_1", "batch_4", "pad_right", "pad_left", "length_9", "length_5", "image_8x8"}
+    assert case.probes["pad_left"]["attention_mask"][-1].tolist() == [0, 0, 1, 1, 1, 1, 1]
+
+
+def test_a_seed_gives_one_case_and_leaves_every_random_state() -> None:
+    states = global_rng.getstate(), random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    cases = [case_from_tester(ready(), Toy, seed=seed) for seed in (3, 3, 4)]
+    ids, pixels, weights = zip(
+        *((case.inputs["input_ids"], case.inputs["pixel_values"], case.model.embed.weight) for case in cases),
+        strict=True,
+    )
+    for values in (ids, pixels, weights):
+        assert torch.equal(values[0], values[1])
+        assert not torch.equal(values[0], values[2])
+    assert states[:3] == (global_rng.getstate(), random.getstate(), np.random.get_state()[1].tolist())
+    assert torch.equal(states[3], torch.get_rng_state())
+
+
+def test_the_tests_own_ways_to_fit_a_class_are_used() -> None:
+    class OwnTester(Tester):
+        def prepare_config_and_inputs_for_model_class(self, model_class: type) -> tuple[Config, dict[str, Any]]:
+            return Config(), {"input_ids": torch.ones(2, 4, dtype=torch.int64), "named": model_class.__name__}
+
+    class OwnTest(ToyTest):
+        def setUp(self) -> None:
+            self.model_tester = OwnTester()
+
+        def _prepare_for_class(self, inputs: dict[str, Any], model_class: type) -> dict[str, Any]:
+            return {**inputs, "fitted": model_class.__name__}
+
+    assert case_from_tester(ready(OwnTest), Toy).inputs.items() >= {"named": "Toy", "fitted": "Toy"}.items()
+
+
+def test_generate_is_for_classes_that_can_and_tests_that_prepare_it() -> None:
+    class Generating(ToyTest):
+        def prepare_config_and_inputs_for_generate(self) -> None: ...
+
+    class Choosing(Generating):
+        all_generative_model_classes = (Toy,)
+
+    assert model_classes(ready()) == (Toy, Speaker)
+    assert model_classes(ready(), Task.GENERATE) == ()
+    assert model_classes(ready(Generating), Task.GENERATE) == (Speaker,)
+    assert model_classes(ready(Choosing), Task.GENERATE) == (Toy,)
+
+
+def test_generation_takes_its_config_from_the_test_and_prompts_of_our_own() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    class LlamaTest(unittest.TestCase):
+        def prepare_config_and_inputs_for_generate(self) -> tuple[Any, dict[str, Any]]:
+            sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+            return LlamaConfig(vocab_size=50, use_cache=False, eos_token_id=None, **sizes), {}
+
+    case = case_from_tester(LlamaTest("runTest"), LlamaForCausalLM, Task.GENERATE)
+    assert case.model.config.use_cache
+    assert set(case.inputs) == {"input_ids", "attention_mask"}
+    assert case.inputs["input_ids"].max() < 50
+    assert "length_40" in case.probes
+
+
+class Unfitting(ToyTest):
+    error: Exception = KeyError("hidden_size")
+
+    def _prepare_for_class(self, inputs: dict[str, Any], model_class: type) -> dict[str, Any]:
+        raise self.error
+
+
+class Skipping(Unfitting):
+    error = unittest.SkipTest("too slow here")
+
+
+class Lacking(Unfitting):
+    error = ModuleNotFoundError("no timm")
+
+
+class Declining(ToyTest):
+    test_torch_exportable = False
+
+
+class Untested(ToyTest):
+    def setUp(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("test_class", "cause", "message"),
+    [
+        (Unfitting, UnavailableCause.UNKNOWN_INPUTS, "Unfitting makes no Toy: KeyError: 'hidden_size'"),
+        (Skipping, UnavailableCause.UNKNOWN_INPUTS, "Skipping skips it: too slow here"),
+        (
+            Lacking,
+            UnavailableCause.MISSING_LIBRARY,
+            "Lacking makes no Toy: ModuleNotFoundError: no timm",
+        ),
+        (Declining, UnavailableCause.UNKNOWN_INPUTS, "Declining says test_torch_exportable = False"),
+        (
+            Untested,
+            UnavailableCause.UNKNOWN_INPUTS,
+            "Untested has no model_tester that prepares a config and inputs",
+        ),
+    ],
+)
+def test_a_test_that_gives_no_case_says_why(test_class: type, cause: UnavailableCause, message: str) -> None:
+    with pytest.raises(Unavailable) as caught:
+        case_from_tester(ready(test_class), Toy)
+    assert (caught.value.cause, caught.value.message) == (cause, message)
