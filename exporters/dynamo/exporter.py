@@ -15,10 +15,11 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from exporters.artifacts import Artifact
 from exporters.base import HfExporter, PreparedInputs
 from exporters.configs import DynamoConfig
+from exporters.dynamo import audio as _audio  # noqa: F401  registers the audio models' patches
 from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
 from exporters.dynamo import scans as _scans  # noqa: F401  registers the recurrences
 from exporters.dynamo.pytree import register_cache_pytrees
-from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
+from exporters.dynamo.shapes import AxisBound, admit_single_units, axis_bounds, dynamic_shapes
 from exporters.dynamo.signature import flat_signature
 from exporters.dynamo.state import preserved_state
 from exporters.leaves import named_leaves, spec_names
@@ -84,6 +85,7 @@ class DynamoExporter(HfExporter):
                 program = torch.export.export(
                     model, (), kwargs=dict(inputs.tensors), dynamic_shapes=shapes, strict=config.strict
                 )
+                admit_single_units(program)
                 leaves = named_leaves(inputs.tensors)
                 input_paths = list(leaves)
                 output_paths = _tensor_outputs(program)

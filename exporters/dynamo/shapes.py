@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.value_ranges import bound_sympy
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from exporters.configs import DynamoConfig
 from exporters.dynamo.caches import axis_limits
@@ -109,6 +109,24 @@ def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, 
         for axis, size in enumerate(value.shape):
             found.append(_bound(program, name, axis, size))
     return tuple(found)
+
+
+def admit_single_units(program: ExportedProgram) -> None:
+    """Let axes that are multiples of another have what they are for a size of one.
+
+    torch traces sizes of two and up, and lets every traced size be one when it runs; a multiple, such as rows of codes
+    by batch, it holds to twice its unit.
+    """
+    ranges = program.range_constraints
+    singles = {
+        symbol: ValueRanges(1 if interval.lower == 2 else interval.lower, interval.upper)
+        for symbol, interval in ranges.items()
+        if symbol.is_Symbol
+    }
+    for expression, interval in list(ranges.items()):
+        if not expression.is_Symbol and expression.free_symbols <= singles.keys():
+            lower = bound_sympy(expression, singles).lower
+            ranges[expression] = ValueRanges(min(lower, interval.lower), interval.upper)
 
 
 def _bound(program: ExportedProgram, name: str, axis: int, size: Any) -> AxisBound:

@@ -6,6 +6,7 @@ neither the inputs nor their dynamic shapes.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,9 +27,11 @@ def flat_signature(
 
     With ``tensors_only`` it returns its output tensors by path, for formats that hold no numbers, strings or None.
     """
-    original = model.forward
+    own = vars(model).get("forward")
 
     def forward(**inputs: Any) -> Any:
+        # Found when it is called: the class's may be patched by then.
+        original = own or functools.partial(type(model).forward, model)
         outputs = original(**{name: kept_apart(value) for name, value in inputs.items()}, **constants)
         return named_leaves(outputs) if tensors_only else outputs
 

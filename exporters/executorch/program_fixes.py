@@ -64,6 +64,53 @@ def _gathered_by_mask(node: torch.fx.Node) -> Any:
 _END = torch.iinfo(torch.int64).max
 
 
+@register_fx_program_fix("executorch", upstream="https://github.com/pytorch/executorch/issues/11449")
+def _fix_conv1d_of_dynamic_axes(program: ExportedProgram) -> int:
+    """XNNPACK makes a one-dimensional convolution two-dimensional by reshapes, and takes one dynamic axis in those.
+
+    The convolution gets its second dimension here, between views that are left to the portable kernels.
+    """
+    graph = program.graph_module.graph
+    parameters = program.graph_signature.inputs_to_parameters
+    moving = [node for node in graph.find_nodes(op="call_function", target=_aten.conv1d.default) if _moves(node)]
+    weights = dict.fromkeys(_conv1d_argument(node, 1) for node in moving)
+    weights = [weight for weight in weights if weight.name in parameters and weight.users.keys() <= set(moving)]
+    found = [node for node in moving if _conv1d_argument(node, 1) in weights]
+    for weight in weights:
+        name = parameters[weight.name]
+        program.state_dict[name] = torch.nn.Parameter(program.state_dict[name].unsqueeze(2), requires_grad=False)
+        weight.meta["val"] = weight.meta["val"].unsqueeze(2)
+    for node in found:
+        x, weight, bias, stride, padding, dilation, groups = (_conv1d_argument(node, index) for index in range(7))
+        with graph.inserting_before(node):
+            batch, channels, length = (_size(graph, x, axis) for axis in range(3))
+            row = _emit(graph, _aten.view.default, x, [batch, channels, 1, length])
+            window = ([1, *stride], [0, *padding], [1, *dilation])
+            convolved = _emit(graph, _aten.conv2d.default, row, weight, bias, *window, groups)
+            length = _size(graph, convolved, 3)
+            result = _emit(graph, _aten.view.default, convolved, [batch, weight.meta["val"].shape[0], length])
+        node.replace_all_uses_with(result)
+        graph.erase_node(node)
+    if found:
+        graph.lint()
+        program.graph_module.recompile()
+    return len(found)
+
+
+_CONV1D_DEFAULTS = (None, None, None, [1], [0], [1], 1)
+
+
+def _conv1d_argument(node: torch.fx.Node, index: int) -> Any:
+    """An argument of a one-dimensional convolution as the trace wrote it, or what it is where it was left out."""
+    return node.args[index] if index < len(node.args) else _CONV1D_DEFAULTS[index]
+
+
+def _moves(node: torch.fx.Node) -> bool:
+    """Whether a convolution's input is (batch, channels, length) with more than one dynamic axis."""
+    shape = _conv1d_argument(node, 0).meta["val"].shape
+    return len(shape) == 3 and sum(isinstance(size, torch.SymInt) for size in shape) > 1
+
+
 def _emit(graph: torch.fx.Graph, operator: Any, *args: Any) -> torch.fx.Node:
     """Call ``operator`` on nodes, with the fake value that later stages read."""
     node = graph.call_function(operator, args)

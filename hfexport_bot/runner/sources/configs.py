@@ -25,6 +25,9 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings", 0),
     (r"(\w+_)?vocab_size|n_vocab", VOCABULARY),
     (r"max_source_positions", 16),
+    (r"num_conv_pos_embeddings", 16),  # the kernel of a convolution that tells positions
+    (r"speech_decoder_postnet_layers", 2),
+    (r"encoder_max_relative_position", 8),
     (r"(num_)?(key_value|kv)_heads|num_(\w+_)?(key_value|kv)_heads|n_kv_heads?|n_head_kv|linear_num_key_heads", 2),
     (r"(\w+_)?(num_)?(attention_)?heads|n_heads?|num_head", 4),
     (r"head_dim|(\w+_)?head_dim|d_kv|kv_channels", 16),
@@ -57,6 +60,8 @@ _KINDS: tuple[tuple[str, int], ...] = (
     (r"coordinate_size", 8),
     (r"shape_size", 16),
     (r"num_pos_feats", 32),  # a sine and a cosine each make up the width
+    (r"tdnn_dim|speech_decoder_(pre|post)net_units|speaker_embedding_dim", 32),
+    (r"num_filters", 4),  # of the first convolution; every further one has twice as many
     (
         r"(\w+_)?hidden_sizes?|d_model|n_embd|dim|(\w+_)?embed_dims?|embedding_(size|dim)|model_dim|d_embed",
         64,
@@ -188,6 +193,7 @@ def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict
             fields[name] = _kind_value(name, declared, 1 << 30)
         elif (tiny := _tiny_value(name, value, declared)) is not None:
             fields[name] = tiny
+    _shorten_convolutions(declared, fields)
     kinds = getattr(default, "layer_types", None)
     if isinstance(kinds, (list, tuple)) and kinds:
         _keep_every_layer_type(
@@ -223,6 +229,18 @@ def _keep_every_layer_type(kinds: list[str], field: str, declared: dict[str, Any
     for name in ("num_hidden_layers", "num_layers", "n_layer", "n_layers"):
         if name in fields:
             fields[name] = depth
+
+
+def _shorten_convolutions(declared: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Leave three of the layers that halve a waveform: the first, another, and the last, whose kernels differ.
+
+    A feature vector then stands for tens of samples instead of hundreds.
+    """
+    stem = [name for name in ("conv_dim", "conv_stride", "conv_kernel") if name in declared]
+    layers = [fields.get(name, declared[name]) for name in stem]
+    if len(stem) == 3 and all(isinstance(of_layers, (list, tuple)) and len(of_layers) > 3 for of_layers in layers):
+        for name, of_layers in zip(stem, layers, strict=True):
+            fields[name] = type(of_layers)((*of_layers[:2], of_layers[-1]))
 
 
 def _tiny_value(name: str, default: Any, declared: dict[str, Any]) -> Any:

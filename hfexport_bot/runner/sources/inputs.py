@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources import layouts
+from hfexport_bot.runner.sources import layouts, sound
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
 from hfexport_bot.runner.sources.images import Size, image_size, masked_patches, other_sizes, pixel_shape, pixels
@@ -35,7 +35,7 @@ class Sizes:
     choices: int = 3
     image: Size | None = None  # pixels; None: the configuration's
     frames: int | None = None  # of a spectrogram; None: what the configuration's positions hold
-    samples: int = 1600  # of a waveform
+    samples: int = sound.SAMPLES  # of a waveform
 
 
 #: Tokens of the longest probe; the configurations have 64 positions.
@@ -88,7 +88,7 @@ def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
         frames = plan.frames(traced)
         sized[f"audio_{frames + frames // 2}"] = replace(traced, frames=frames + frames // 2)
     if "input_values" in inputs:
-        sized["audio_2400"] = replace(traced, samples=2400)
+        sized[f"audio_{sound.OTHER_SAMPLES}"] = replace(traced, samples=sound.OTHER_SAMPLES)
     probes = {}
     for offset, (name, sizes) in enumerate(sized.items(), start=1):
         probe = plan.build(sizes, seed + offset)
@@ -125,6 +125,7 @@ class _Plan:
         class_name = type(model).__name__
         self.has_choices = class_name.endswith("ForMultipleChoice") or "mc_token_ids" in self.parameters
         self.makes_decoder_ids = class_name.endswith("ForSequenceClassification")
+        self.codebooks = sound.codebooks(model)
         self.ordinary = ordinary_tokens(self.config)
 
     def build(self, sizes: Sizes, seed: int) -> Inputs:
@@ -176,7 +177,10 @@ class _Plan:
     # Builders. Shapes: [batch, (choices,) length] unless another is given; ids are int64, features float32.
 
     def input_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        ids = self._tokens(self._text_shape(sizes), generator)
+        shape = self._text_shape(sizes)
+        if "encoder_hidden_states" in self.parameters:  # a decoder alone
+            shape = (shape[0] * self.codebooks, *shape[1:])
+        ids = self._tokens(shape, generator)
         end = find_field(self.config, "eos_token_id")
         end = end[0] if isinstance(end, list) and end else end
         if isinstance(end, int) and end != find_field(self.config, "pad_token_id"):
@@ -186,6 +190,8 @@ class _Plan:
     def attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         if "input_ids" in self.parameters:
             return torch.ones(self._text_shape(sizes), dtype=torch.int64)
+        if sound.takes_states(self.model):
+            return torch.ones(sizes.batch, sizes.length, dtype=torch.int64)
         if "input_values" in self.parameters:
             return torch.ones(sizes.batch, sizes.samples, dtype=torch.int64)
         return None  # over patches or spectrograms: layouts differ, and most models ignore it
@@ -202,7 +208,7 @@ class _Plan:
     def decoder_input_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         if self.makes_decoder_ids:
             return None
-        ids = self._tokens((sizes.batch, sizes.decoder_length), generator)
+        ids = self._tokens((sizes.batch * self.codebooks, sizes.decoder_length), generator)
         start = find_field(self.config, "decoder_start_token_id")
         if isinstance(start, int):
             ids[:, 0] = start
@@ -227,9 +233,20 @@ class _Plan:
         shape = (find_field(self.config, *names) or 16, self.frames(sizes))
         return torch.randn(sizes.batch, *(shape if self.channels_first else shape[::-1]), generator=generator)
 
-    def input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        """[batch, samples] of a waveform."""
-        return torch.randn(sizes.batch, sizes.samples, generator=generator)
+    def input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return sound.input_values(self.model, sizes.batch, sizes.samples, sizes.length, generator)
+
+    def decoder_input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return sound.decoder_input_values(self.model, sizes.batch, sizes.decoder_length, generator)
+
+    def speaker_embeddings(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return sound.speaker_embeddings(self.model, sizes.batch, generator)
+
+    def encoder_hidden_states(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return sound.encoder_hidden_states(self.model, sizes.batch, sizes.decoder_length, generator)
+
+    def encoder_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return sound.encoder_attention_mask(self.model, sizes.batch, sizes.decoder_length)
 
     def bbox(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.bbox(self.config, sizes.batch, sizes.length, generator)
@@ -268,4 +285,8 @@ _BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | No
     "past_values": _Plan.past_values,
     "past_observed_mask": _Plan.observed_mask,
     "observed_mask": _Plan.observed_mask,
+    "decoder_input_values": _Plan.decoder_input_values,
+    "speaker_embeddings": _Plan.speaker_embeddings,
+    "encoder_hidden_states": _Plan.encoder_hidden_states,
+    "encoder_attention_mask": _Plan.encoder_attention_mask,
 }

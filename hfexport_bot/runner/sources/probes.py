@@ -9,6 +9,7 @@ from hfexport_bot.runner.sources.cases import Inputs
 # The mask that padding is told by, and the token ids that it belongs to. A decoder's own mask comes second: where an
 # encoder has one, padding means the encoder's.
 _MASKS = (("attention_mask", "input_ids"), ("decoder_attention_mask", "decoder_input_ids"))
+_WAVEFORM = 256  # what has a mask and is this long is no text
 
 #: What is laid out along a sequence, and how many axes of it come after the sequence's.
 _SEQUENCES = {"input_ids": 0, "input_values": 0, "inputs_embeds": 1, "decoder_input_ids": 0, "decoder_inputs_embeds": 1}
@@ -48,10 +49,10 @@ def batch_size(inputs: Inputs) -> int | None:
 
 
 def padded(inputs: Inputs, *, row: int, side: str, pad_token_id: int | None) -> Inputs | None:
-    """A copy whose ``row`` has two or three padded positions, or None where no mask can tell of them.
+    """A copy whose ``row`` is padded, or None where no mask can tell of it.
 
-    The row's tokens move as a tokenizer would have put them: fewer of them, the last one (often the end of the text)
-    kept.
+    Two or three positions of a text, over a third of a waveform: a feature vector stands for many samples. The row's
+    tokens move as a tokenizer would have put them: fewer of them, the last one (often the end of the text) kept.
     """
     named = next((pair for pair in _MASKS if _can_be_padded(inputs.get(pair[0]))), None)
     if named is None:
@@ -60,6 +61,8 @@ def padded(inputs: Inputs, *, row: int, side: str, pad_token_id: int | None) -> 
     mask = inputs[mask_name]
     length = mask.shape[-1]
     count = 3 if length >= 8 else 2
+    if length >= _WAVEFORM:
+        count = 3 * length // 8
     gone = slice(length - count, length) if side == "right" else slice(0, count)
     mask = mask.clone()
     mask[row, ..., gone] = 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from exporters import ExecutorchExporter, StageError
 
@@ -39,3 +40,28 @@ def test_the_last_marked_position_is_found_only_with_the_workaround(dynamic: boo
     with pytest.raises(StageError) as caught:
         ExecutorchExporter().export(model, _ids(2, 5), {**config, "disabled": {fix}})
     assert caught.value.stage == "lower"
+
+
+class Stem(nn.Module):
+    """Convolutions that halve a waveform, one of them twice. x: (batch, samples)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, 4, 10, stride=5, bias=False)
+        self.again = nn.Conv1d(4, 4, 3, padding=2, dilation=2, groups=2)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        first = self.first(x[:, None])
+        return {"first": first, "last": self.again(self.again(first).relu())}
+
+
+def test_convolutions_over_a_waveform_keep_its_length_and_batch_free() -> None:
+    torch.manual_seed(0)
+    model = Stem().eval()
+    before = model.first.weight.shape
+    artifact = ExecutorchExporter().export_artifact(model, {"x": torch.randn(2, 60)})
+    assert artifact.workarounds["executorch/program_fixes/fix_conv1d_of_dynamic_axes"] == 3
+    assert model.first.weight.shape == before
+    for batch, samples in ((2, 60), (1, 60), (3, 101)):
+        x = torch.randn(batch, samples)
+        torch.testing.assert_close(artifact(x=x), model(x), rtol=1e-5, atol=1e-5)

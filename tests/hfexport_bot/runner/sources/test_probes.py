@@ -94,3 +94,9 @@ def test_an_image_grows_with_its_mask() -> None:
         "labels": (2, 6),
     }
     assert torch.equal(larger["pixel_values"][..., ::2, ::2], inputs["pixel_values"])
+
+
+def test_a_waveform_is_padded_by_more_than_one_feature_vector() -> None:
+    probe = padded({"attention_mask": torch.ones(2, 800, dtype=torch.int64)}, row=0, side="right", pad_token_id=None)
+    assert probe is not None
+    assert probe["attention_mask"].sum(-1).tolist() == [500, 800]
