@@ -73,8 +73,11 @@ def _fix_conv1d_of_dynamic_axes(program: ExportedProgram) -> int:
     graph = program.graph_module.graph
     parameters = program.graph_signature.inputs_to_parameters
     moving = [node for node in graph.find_nodes(op="call_function", target=_aten.conv1d.default) if _moves(node)]
-    weights = dict.fromkeys(_conv1d_argument(node, 1) for node in moving)
-    weights = [weight for weight in weights if weight.name in parameters and weight.users.keys() <= set(moving)]
+    weights = [
+        weight
+        for weight in dict.fromkeys(_conv1d_argument(node, 1) for node in moving)
+        if weight.name in parameters and weight.users.keys() <= set(moving)
+    ]
     found = [node for node in moving if _conv1d_argument(node, 1) in weights]
     for weight in weights:
         name = parameters[weight.name]

@@ -215,7 +215,8 @@ class _Plan:
         return ids
 
     def decoder_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
-        if self.makes_decoder_ids or "decoder_input_ids" not in self.parameters:
+        decodes = {"decoder_input_ids", "decoder_input_values"} & self.parameters.keys()
+        if self.makes_decoder_ids or not decodes:
             return None
         return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 

@@ -78,4 +78,5 @@ def test_a_padded_waveform_has_fewer_feature_vectors() -> None:
 
 def test_convolutions_over_a_waveform_are_few_and_differ() -> None:
     config = tiny_config(Wav2Vec2Config)
-    assert (config.conv_dim, config.conv_stride, config.conv_kernel) == ((64, 64, 64), (5, 2, 2), (10, 3, 2))
+    layers = [[*of_layers] for of_layers in (config.conv_dim, config.conv_stride, config.conv_kernel)]
+    assert layers == [[64, 64, 64], [5, 2, 2], [10, 3, 2]]
