@@ -39,3 +39,19 @@ def _patch_experts_hit(original: Callable[..., Any]) -> Callable[..., Any]:
         return total
 
     return forward
+
+
+@register_patch(
+    "dynamo",
+    "transformers.integrations.moe.ExpertsInterface.get_interface",
+    upstream="https://github.com/huggingface/transformers/issues/38518",
+)
+def _patch_eager_experts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Eager experts loop over those that were hit, which only the values tell; they multiply in groups instead."""
+
+    def get_interface(self: Any, implementation: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
+        if implementation in (None, "eager"):
+            implementation = "grouped_mm" if "grouped_mm" in self else "batched_mm"
+        return original(self, implementation, default)
+
+    return get_interface

@@ -16,6 +16,7 @@ from exporters.artifacts import Artifact
 from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter, Trace
+from exporters.onnx import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
 from exporters.onnx.ir_fixes import _IR_FIXES
 from exporters.onnx.program import OnnxProgram
 from exporters.onnx.torchlib import shared_registry

@@ -94,3 +94,54 @@ def _aten_grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, o
     if bias is not None:
         product = op.Add(product, bias)
     return product if out_dtype is None else op.Cast(product, to=out_dtype)
+
+
+@register_translation(
+    torch.ops.aten._upsample_bicubic2d_aa.default, upstream="https://github.com/microsoft/onnxscript/pull/2916"
+)
+def _aten_upsample_bicubic_antialiased(
+    self: Any, output_size: Any, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+) -> Any:
+    """Resizing by a factor, with antialiasing, uses the factor itself, not the ratio of the rounded sizes.
+
+    self: (batch, channels, height, width). output_size: (2), int64. torch's kernel for it takes another cubic
+    coefficient than the one without antialiasing, and leaves out what lies beyond the border.
+    """
+    return _resized(self, output_size, align_corners, scales_h, scales_w, mode="cubic", cubic_coeff_a=-0.5)
+
+
+@register_translation(
+    torch.ops.aten._upsample_bilinear2d_aa.default, upstream="https://github.com/microsoft/onnxscript/pull/2916"
+)
+def _aten_upsample_bilinear_antialiased(
+    self: Any, output_size: Any, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+) -> Any:
+    """Resizing by a factor, with antialiasing, uses the factor itself, not the ratio of the rounded sizes."""
+    return _resized(self, output_size, align_corners, scales_h, scales_w, mode="linear")
+
+
+def _resized(
+    image: Any,
+    output_size: Any,
+    align_corners: bool,
+    scale_height: float | None,
+    scale_width: float | None,
+    **attributes: Any,
+) -> Any:
+    if align_corners:
+        raise NotImplementedError("ONNX has no resizing with antialias and align_corners that gives torch's numbers")
+    scales = sizes = None
+    if scale_height is not None and scale_width is not None:
+        scales = op.Constant(value_floats=[1.0, 1.0, scale_height, scale_width])
+    else:
+        sizes = op.Concat(op.Shape(image, end=2), op.Cast(output_size, to=DataType.INT64), axis=0)
+    return op.Resize(
+        image,
+        None,
+        scales,
+        sizes,
+        coordinate_transformation_mode="half_pixel",
+        antialias=1,
+        exclude_outside=1,
+        **attributes,
+    )

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from exporters.leaves import named_leaves
+from exporters.parity import compare
+
 
 class Mean(nn.Module):
     """Masked mean over a sequence of embeddings. input_ids, attention_mask: (batch, length)."""
@@ -77,3 +80,19 @@ def bert_inputs(batch: int = 2, length: int = 8, padded: bool = False) -> dict[s
     if padded:
         mask[0, -3:] = 0
     return {"input_ids": torch.randint(0, 99, (batch, length)), "attention_mask": mask}
+
+
+def assert_equals_eager(artifact: Any, model: nn.Module, *calls: dict[str, Any], padding_counts: bool = True) -> None:
+    """Every output of every call, run in the artifact's own runtime, is eager's within the project's tolerance.
+
+    Without ``padding_counts`` the positions that a call's attention_mask leaves out only have to be finite.
+    """
+    for inputs in calls:
+        with torch.no_grad():
+            expected = named_leaves(model(**inputs))
+        mask = inputs.get("attention_mask")
+        exempt = {}
+        if mask is not None and not padding_counts:
+            exempt = {name: mask == 0 for name, value in expected.items() if value.shape[:2] == mask.shape}
+        problems = {c.name: c.problem for c in compare(expected, artifact(**inputs), exempt) if not c.passed}
+        assert not problems
