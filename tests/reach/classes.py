@@ -10,16 +10,17 @@ from hfexport_bot.schema import Backend, CaseId, Shapes, Task
 
 @dataclass(frozen=True)
 class Promised:
-    """The classes of one model type: the base model, its main head, and the class that generates, if any does."""
+    """The classes of one model type: the base model, its main head, the class that generates, if any does, and more."""
 
     base: str
     head: str
     generating: str | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Each class once."""
-        names = (self.base, self.head, self.generating)
+        names = (self.base, self.head, self.generating, *self.others)
         return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -58,12 +59,37 @@ PROMISED: dict[str, Promised] = {
     "marian": Promised("MarianModel", "MarianMTModel", "MarianMTModel"),
     "pegasus": Promised("PegasusModel", "PegasusForConditionalGeneration", "PegasusForConditionalGeneration"),
     "nllb_moe": Promised("NllbMoeModel", "NllbMoeForConditionalGeneration", "NllbMoeForConditionalGeneration"),
+    # sound
+    "whisper": Promised("WhisperModel", "WhisperForConditionalGeneration", others=("WhisperForAudioClassification",)),
+    "wav2vec2": Promised(
+        "Wav2Vec2Model", "Wav2Vec2ForCTC", others=("Wav2Vec2ForSequenceClassification", "Wav2Vec2ForXVector")
+    ),
+    "hubert": Promised("HubertModel", "HubertForCTC"),
+    "speecht5": Promised("SpeechT5Model", "SpeechT5ForSpeechToText", others=("SpeechT5ForTextToSpeech",)),
+    "musicgen": Promised("MusicgenForCausalLM", "MusicgenForConditionalGeneration"),
 }
+
+#: Classes that draw random numbers in every forward, also when they evaluate: nothing can be compared, and the outcome
+#: has to say so. SpeechT5 drops out half of what its decoder is fed.
+RANDOM = frozenset({"SpeechT5ForTextToSpeech"})
 
 #: Types chosen for variety, whose base classes run in every ``make test``: plain attention, shared layers,
 #: disentangled attention, packed windows, learned positions, ALiBi, rotary positions, sliding windows, experts, a state
-#: space, relative buckets.
-QUICK = ("bert", "albert", "deberta_v2", "modernbert", "gpt2", "bloom", "llama", "gemma3", "mixtral", "mamba", "t5")
+#: space, relative buckets, convolutions over sound.
+QUICK = (
+    "bert",
+    "albert",
+    "deberta_v2",
+    "modernbert",
+    "gpt2",
+    "bloom",
+    "llama",
+    "gemma3",
+    "mixtral",
+    "mamba",
+    "t5",
+    "whisper",
+)
 #: Generation that runs in every ``make test``, with its backends.
 QUICK_GENERATE: dict[str, tuple[Backend, ...]] = {"llama": tuple(Backend), "t5": (Backend.DYNAMO,)}
 

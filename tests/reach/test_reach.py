@@ -1,4 +1,4 @@
-"""Every promised case passes, or is a registered skip that says why not."""
+"""Every promised case passes, is a registered skip that says why not, or is known to draw random numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from hfexport_bot.schema import CaseId, CaseReport, OutcomeKind
 from hfexport_bot.verdicts.compare import describe
-from tests.reach.classes import is_quick, promised_cases
+from tests.reach.classes import RANDOM, is_quick, promised_cases
 
 pytestmark = [pytest.mark.reach, pytest.mark.process]
 
@@ -22,4 +22,5 @@ def test_promised(case: CaseId, results: Mapping[CaseId, CaseReport]) -> None:
     assert outcome is not None
     if outcome.kind is OutcomeKind.SKIPPED:
         pytest.skip(outcome.message)
-    assert outcome.kind is OutcomeKind.PASS, describe(outcome)
+    wanted = OutcomeKind.NONDETERMINISTIC if case.class_name in RANDOM else OutcomeKind.PASS
+    assert outcome.kind is wanted, describe(outcome)
