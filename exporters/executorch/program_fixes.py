@@ -64,6 +64,28 @@ def _gathered_by_mask(node: torch.fx.Node) -> Any:
 _END = torch.iinfo(torch.int64).max
 
 
+@register_fx_program_fix("executorch", model_change="remove the weight norm's parametrization before the export")
+def _fix_weight_norm(program: ExportedProgram) -> int:
+    """A weight that is computed from its norm and direction in every call is none that a delegate takes.
+
+    It is computed here, once, and takes its direction's place.
+    """
+    parameters = program.graph_signature.inputs_to_parameters
+    found = 0
+    for node in program.graph.find_nodes(op="call_function", target=_aten._weight_norm.default):
+        direction, norm = node.args[:2]
+        if direction.name in parameters and norm.name in parameters and len(direction.users) == 1:
+            names = [parameters[part.name] for part in (direction, norm)]
+            weight = torch._weight_norm(*(program.state_dict[name].detach() for name in names), *node.args[2:])
+            program.state_dict[names[0]] = torch.nn.Parameter(weight, requires_grad=False)
+            node.replace_all_uses_with(direction)
+            program.graph.erase_node(node)
+            found += 1
+    if found:
+        program.graph_module.recompile()
+    return found
+
+
 @register_fx_program_fix("executorch", upstream="https://github.com/pytorch/executorch/issues/11449")
 def _fix_conv1d_of_dynamic_axes(program: ExportedProgram) -> int:
     """XNNPACK makes a one-dimensional convolution two-dimensional by reshapes, and takes one dynamic axis in those.

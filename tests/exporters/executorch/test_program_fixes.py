@@ -43,25 +43,30 @@ def test_the_last_marked_position_is_found_only_with_the_workaround(dynamic: boo
 
 
 class Stem(nn.Module):
-    """Convolutions that halve a waveform, one of them twice. x: (batch, samples)."""
+    """Convolutions over a waveform, one of them twice, one with a weight norm. x: (batch, samples)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv1d(1, 4, 10, stride=5, bias=False)
         self.again = nn.Conv1d(4, 4, 3, padding=2, dilation=2, groups=2)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 4, padding=2), dim=2)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         first = self.first(x[:, None])
-        return {"first": first, "last": self.again(self.again(first).relu())}
+        again = self.again(self.again(first).relu())
+        return {"first": first, "last": self.normed(again)}
 
 
 def test_convolutions_over_a_waveform_keep_its_length_and_batch_free() -> None:
     torch.manual_seed(0)
     model = Stem().eval()
-    before = model.first.weight.shape
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     artifact = ExecutorchExporter().export_artifact(model, {"x": torch.randn(2, 60)})
-    assert artifact.workarounds["executorch/program_fixes/fix_conv1d_of_dynamic_axes"] == 3
-    assert model.first.weight.shape == before
+    assert artifact.workarounds["executorch/program_fixes/fix_conv1d_of_dynamic_axes"] == 4
+    assert artifact.workarounds["executorch/program_fixes/fix_weight_norm"] == 1
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    operators = [operator.name for operator in artifact.program.executorch_program.execution_plan[0].operators]
+    assert "aten::convolution" not in operators  # the delegate has them all
     for batch, samples in ((2, 60), (1, 60), (3, 101)):
         x = torch.randn(batch, samples)
         torch.testing.assert_close(artifact(x=x), model(x), rtol=1e-5, atol=1e-5)
