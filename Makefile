@@ -3,6 +3,7 @@
 # make reach   set up, then every class that is promised to pass, on every backend (long); the log is in build/reach
 # make demo    set up, then the main job on a small repository built on the spot
 # make lint    ruff, strict types, import directions
+# make docs    write the stage reference of docs/extending.md anew from the registry
 # make lock    write requirements.lock anew from pyproject.toml
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
-.PHONY: setup test reach demo lint lock
+.PHONY: setup test reach demo lint docs lock
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -51,6 +52,9 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup
+	$(BIN)/hfexport-bot workarounds list --update docs/extending.md
 
 # torch first: resolved among the rest it could come with CUDA. The suffix of a local build does not belong in the lock.
 lock:

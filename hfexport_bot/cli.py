@@ -193,7 +193,13 @@ def workarounds() -> None:
 @workarounds.command("list")
 @click.option("--backend", type=click.Choice([backend.value for backend in Backend]), help="Only those of one backend.")
 @click.option("--json", "as_json", is_flag=True, help="Print them as a JSON list.")
-def list_workarounds(backend: str | None, as_json: bool) -> int:
+@click.option(
+    "--update",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Print no list, but write it by stage between the markers of this Markdown file.",
+)
+def list_workarounds(backend: str | None, as_json: bool, update: Path | None) -> int:
     """List the registered workarounds by backend and stage.
 
     Exits with 1 when one of them patches something that the installed versions no longer have.
@@ -206,10 +212,20 @@ def list_workarounds(backend: str | None, as_json: bool) -> int:
     found = sorted(
         (each for each in ask() if backend in (None, each.backend)), key=lambda each: (each.backend, each.stage)
     )
-    text = (
-        json.dumps([each.model_dump(mode="json") for each in found], indent=2) if as_json else render_workarounds(found)
-    )
-    click.echo(text)
+    if update is not None:
+        from hfexport_bot.reporting.reference import with_reference
+
+        if backend is not None:
+            raise UsageError("--update writes the workarounds of all backends; leave --backend out")
+        try:
+            update.write_text(with_reference(update.read_text(), found))
+        except ValueError as error:
+            raise UsageError(f"{update}: {error}") from error
+        click.echo(f"{len(found)} workarounds written to {update}")
+    elif as_json:
+        click.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=2))
+    else:
+        click.echo(render_workarounds(found))
     return FINDINGS if any(each.unresolved for each in found) else CLEAN
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
+from hfexport_bot.reporting.reference import BEGIN, END
 from hfexport_bot.schema import (
     Backend,
     CaseFinished,
@@ -553,3 +554,18 @@ def test_a_workaround_that_no_longer_finds_its_target_fails_the_list(
     monkeypatch.setattr("hfexport_bot.execution.listing.list_workarounds", lambda: (lost,))
     assert main(["workarounds", "list"]) == 1
     assert "dynamo/model_patches/x: a.b does not resolve" in capsys.readouterr().out
+
+
+def test_the_list_is_written_into_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("no markers")
+    monkeypatch.setattr("hfexport_bot.execution.listing.list_workarounds", lambda: ())
+    assert main(["workarounds", "list", "--update", str(page)]) == 2
+    assert f"{page}: it has no place for the stage reference" in capsys.readouterr().err
+    page.write_text(f"{BEGIN}\n{END}")
+    assert main(["workarounds", "list", "--update", str(page), "--backend", "onnx"]) == 2
+    assert main(["workarounds", "list", "--update", str(page)]) == 0
+    assert capsys.readouterr().out == f"0 workarounds written to {page}\n"
+    assert "**`ir_fixes`**" in page.read_text()
