@@ -16,6 +16,7 @@ from exporters.artifacts import Artifact
 from exporters.base import HfExporter, PreparedInputs
 from exporters.configs import DynamoConfig
 from exporters.dynamo import audio as _audio  # noqa: F401  registers the audio models' patches
+from exporters.dynamo import detection as _detection  # noqa: F401  registers patches of modules
 from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
 from exporters.dynamo import scans as _scans  # noqa: F401  registers the recurrences
 from exporters.dynamo.pytree import register_cache_pytrees
