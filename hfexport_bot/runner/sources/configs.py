@@ -209,8 +209,8 @@ def _tiny_nested(config: Any, moved: dict[int, int]) -> Any:
         return type(config)(**_tiny_fields(type(config), config, moved))
     from transformers import ResNetConfig
 
-    fields = _tiny_fields(ResNetConfig, ResNetConfig(), moved)
-    return ResNetConfig(**fields, out_indices=list(config.out_indices))
+    backbone: Any = ResNetConfig
+    return backbone(**_tiny_fields(backbone, backbone(), moved), out_indices=list(config.out_indices))
 
 
 def _keep_every_layer_type(kinds: list[str], field: str, declared: dict[str, Any], fields: dict[str, Any]) -> None:
