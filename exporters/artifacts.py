@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -45,6 +45,8 @@ class Artifact:
         axes: what may vary, and how far. input_dtypes: of each input, such as ``int64``.
         constants: non-tensor arguments of forward that are baked in.
         stage_seconds: wall time by stage. workarounds: hits by id.
+        made: names of inputs that `prepare` makes from the others, of what a graph cannot compute; ``skeleton``
+            describes the model that it asks.
         versions: packages that a loaded artifact was exported with; empty for one exported here.
     """
 
@@ -56,6 +58,9 @@ class Artifact:
     input_dtypes: tuple[str, ...] = ()
     config: DynamoConfig | None = None
     constants: dict[str, Any] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
+    prepare: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    skeleton: dict[str, Any] | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
     workarounds: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -78,6 +83,8 @@ class Artifact:
 
     def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
+        if self.prepare is not None and any(name not in inputs for name in self.made):
+            inputs = self.prepare({name: value for name, value in inputs.items() if value is not None})
         tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
         for name, value in self.constants.items():
             if name in inputs and repr(inputs[name]) != repr(value):
@@ -136,6 +143,8 @@ class Artifact:
             "axes": [asdict(axis) for axis in self.axes],
             "input_dtypes": list(self.input_dtypes),
             "constants": {name: value for name, value in self.constants.items() if isinstance(value, _JSON)},
+            "made": list(self.made),
+            "skeleton": self.skeleton,
             "config": None if self.config is None else config_to_json(self.config),
             "classes": pytree_classes(self.program) if self.backend == "dynamo" else [],
             "stage_seconds": self.stage_seconds,
@@ -169,6 +178,8 @@ class Artifact:
                 input_dtypes=tuple(metadata["input_dtypes"]),
                 config=None if saved is None else config_from_json(backend, saved),
                 constants=metadata["constants"],
+                made=tuple(metadata.get("made", ())),
+                skeleton=metadata.get("skeleton"),
                 stage_seconds=metadata["stage_seconds"],
                 workarounds=metadata["workarounds"],
                 versions=metadata["versions"],
@@ -177,6 +188,8 @@ class Artifact:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"{Path(folder) / METADATA_FILE} is damaged ({reason}); export and save anew") from error
+        if artifact.made and artifact.skeleton is not None:
+            artifact.prepare = _preparer(artifact.skeleton, () if artifact.config is None else artifact.config.disabled)
         if not file.is_file():
             raise ValueError(f"{file} is missing: {METADATA_FILE} beside it describes it")
         if backend == "dynamo":
@@ -184,6 +197,21 @@ class Artifact:
                 raise ValueError(f"{file} may run code as it is read; pass allow_pickle=True if you trust it")
             artifact.program = load_pt2(file, classes)
         return artifact
+
+
+def _preparer(described: Mapping[str, Any], disabled: Collection[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """What `Artifact.prepare` does in a process that has no model: it asks one without weights, built at first use."""
+    model: Any = None
+
+    def prepare(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        nonlocal model
+        from exporters.inputs import prepare_export_inputs
+        from exporters.skeleton import build_skeleton
+
+        model = model or build_skeleton(described)
+        return prepare_export_inputs(model, inputs, disabled=disabled)
+
+    return prepare
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,8 +14,10 @@ from torch.utils import _pytree as pytree
 
 from exporters.configs import DynamoConfig, coerce
 from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.inputs import prepare_export_inputs
 from exporters.refusals import refuse_names, refuse_tensors, refuse_training
 from exporters.registry import Hits, workarounds
+from exporters.skeleton import describe_model
 from exporters.stages import STAGES, OnStage, StageError, StageRunner
 
 if TYPE_CHECKING:
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedInputs:
-    """``tensors``: inputs of the graph, by name. ``constants``: flags and numbers that the trace bakes in."""
+    """``tensors``: inputs of the graph, by name. ``constants``: flags and numbers that the trace bakes in. ``made``:
+    the names among both that preparers made, and ``prepare`` makes them again for other inputs."""
 
     tensors: dict[str, Any]
     constants: dict[str, Any]
+    made: tuple[str, ...] = ()
+    prepare: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    skeleton: dict[str, Any] | None = None
 
 
 class HfExporter(ABC):
@@ -74,9 +81,12 @@ class HfExporter(ABC):
         """
         checked = coerce(config, self.config_class)
         _check_disabled(checked.disabled, self.backend)
+        runner, hits = StageRunner(self.backend, on_stage), Hits()
         prepared = prepare_inputs(model, inputs)
+        with runner.stage("signature"):
+            prepared = _with_made(model, prepared, checked.disabled, hits)
         with torch.no_grad():
-            return self._export(model, prepared, checked, StageRunner(self.backend, on_stage), Hits())
+            return self._export(model, prepared, checked, runner, hits)
 
     def export_for_generation(
         self,
@@ -147,11 +157,31 @@ def prepare_inputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Prepare
     refuse_names(model, given)
     register_cache_pytrees(model)  # or a cache among the inputs would count as a constant
     refuse_tensors(model, given)
+    prepared = _split(given)
+    if not prepared.tensors:
+        raise ValueError("inputs hold no tensor; an export needs at least one sample tensor")
+    return prepared
+
+
+def _split(given: Mapping[str, Any]) -> PreparedInputs:
     tensors: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     for name, value in given.items():
         has_tensor = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
         (tensors if has_tensor else constants)[name] = value
-    if not tensors:
-        raise ValueError("inputs hold no tensor; an export needs at least one sample tensor")
     return PreparedInputs(tensors, constants)
+
+
+def _with_made(model: Any, inputs: PreparedInputs, disabled: Collection[str], hits: Hits) -> PreparedInputs:
+    """The inputs with what the registered preparers make of them."""
+    given = inputs.tensors | inputs.constants
+    prepared = prepare_export_inputs(model, given, hits=hits, disabled=disabled)
+    made = tuple(name for name, value in prepared.items() if value is not given.get(name))
+    if not made:
+        return inputs
+    return replace(
+        _split(prepared),
+        made=made,
+        prepare=partial(prepare_export_inputs, model, disabled=disabled),
+        skeleton=describe_model(model),
+    )

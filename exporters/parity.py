@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +57,24 @@ class TensorComparison:
     @property
     def passed(self) -> bool:
         return not self.problem
+
+
+def packed_like(expected: Mapping[str, torch.Tensor], names: Collection[str]) -> dict[str, torch.Tensor]:
+    """``expected``, with lists that an export holds as one packed tensor packed in the same way.
+
+    Eager gives features as a list with an entry an image (``features.0``, ``features.1``, ..., each [places, width]);
+    an export holds all of them as the list's only entry (`exporters.dynamo.packed`). ``names`` are the export's.
+    """
+    found = {}
+    for name, value in expected.items():
+        stem, _, index = name.rpartition(".")
+        packed = stem and index.isdecimal() and f"{stem}.0" in names and f"{stem}.1" not in names
+        if not packed or f"{stem}.1" not in expected:
+            found[name] = value
+        elif index == "0":
+            entries = [expected[each] for each in expected if re.fullmatch(rf"{re.escape(stem)}\.\d+", each)]
+            found[name] = torch.cat([entry.reshape(-1, entry.shape[-1]) for entry in entries])
+    return found
 
 
 def compare(

@@ -21,7 +21,9 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from exporters.stages import STAGES
 
-Kind = Literal["patch", "node_fix", "program_fix", "translation", "ir_fix", "skip", "no_optimize"]
+Kind = Literal[
+    "patch", "model_patch", "input_preparer", "node_fix", "program_fix", "translation", "ir_fix", "skip", "no_optimize"
+]
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Registered patches whose paths lie under these packages change the backend's own code, not torch or the model.
@@ -30,15 +32,17 @@ _BACKEND_PACKAGES = {"onnx": ("torch.onnx", "onnxscript", "onnx_ir"), "executorc
 
 @dataclass(frozen=True)
 class Workaround:
-    """One registered workaround.
+    """One registered workaround. Its reason is the first paragraph of its function's docstring.
 
     Attributes:
         id: ``backend/stage/name``, what ``disabled`` takes and outcomes list.
-        targets: dotted paths (patches), operators (translations) or names of models (skips) that it is for.
-        function: a factory ``original -> replacement`` for a patch; ``(graph_module, node) -> bool`` for a node fix;
-            ``(exported_program) -> int`` for a program fix; an onnxscript function for a translation; ``(ir_model) ->
-            int`` for an IR fix. The counts say how often it changed something. For a skip ``(model_class, shapes, task)
-            -> bool``: whether it is for that case.
+        targets: dotted paths (patches), names of inputs (input preparers), operators (translations) or names of models
+            (skips) that it is for.
+        function: a factory ``original -> replacement`` for a patch; ``(model) -> context manager``, which gives an int,
+            for a model patch; ``(model, inputs) -> mapping`` of further inputs for an input preparer; ``(graph_module,
+            node) -> bool`` for a node fix; ``(exported_program) -> int`` for a program fix; an onnxscript function for
+            a translation; ``(ir_model) -> int`` for an IR fix. The counts say how often it changed something. For a
+            skip ``(model_class, shapes, task) -> bool``: whether it is for that case.
         upstream: address of the upstream issue. model_change: what the model should do instead. One is needed.
     """
 
@@ -100,7 +104,7 @@ def _register(
 
     def decorate(function: F) -> F:
         name = function.__name__.lstrip("_")
-        reason = (function.__doc__ or "").strip().splitlines()
+        reason = " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
         if not reason:
             raise ValueError(f"workaround {name} needs a docstring that gives its reason")
         add_workaround(
@@ -109,7 +113,7 @@ def _register(
                 kind=kind,
                 backend=backend,
                 stage=stage,
-                reason=reason[0],
+                reason=reason,
                 function=function,
                 targets=targets,
                 upstream=upstream,
@@ -160,6 +164,31 @@ def register_patch(
     own = all(path.startswith(_BACKEND_PACKAGES.get(backend, ())) for path in paths)
     stage = "model_patches" if backend == "dynamo" else f"{backend}_patches" if own else "torch_patches"
     return _register("patch", backend, stage, paths, upstream, model_change)
+
+
+def register_model_patch(
+    backend: str, *, upstream: str | None = None, model_change: str | None = None
+) -> Callable[[F], F]:
+    """Register ``patch(model) -> context manager`` for what hangs on the model at hand: which of its modules, methods
+    or settings are replaced while it is exported. The context manager gives the number of places that it changes, and
+    undoes all on leaving. Of ``contextlib.contextmanager``, write the decorator below this one."""
+    return _register("model_patch", backend, "model_patches", (), upstream, model_change)
+
+
+def register_export_input_preparer(
+    *markers: str,
+    upstream: str | None = None,
+    model_change: str | None = "compute it outside forward, and let forward take it as an argument",
+) -> Callable[[F], F]:
+    """Register ``prepare(model, inputs) -> mapping`` of inputs that a graph cannot compute.
+
+    It runs where every one of ``markers`` is among the inputs, before a trace and again before each call of the
+    artifact; what it returns is added to the inputs. It must depend on nothing but the inputs and the model's settings,
+    for the model may be one without weights (on the meta device).
+    """
+    if not markers or not all(isinstance(marker, str) for marker in markers):
+        raise ValueError("register_export_input_preparer needs at least one name of an input, such as 'grid_thw'")
+    return _register("input_preparer", "dynamo", "signature", markers, upstream, model_change)
 
 
 def register_fx_node_fix(
@@ -238,6 +267,15 @@ def apply_patches(backend: str, stage: str, hits: Hits, disabled: Iterable[str] 
                     reason = f"{type(error).__name__}: {error}"
                     raise RuntimeError(f"patch {workaround.id} cannot be made for {path}: {reason}") from error
                 stack.enter_context(replaced(*place, replacement))
+        yield
+
+
+@contextmanager
+def apply_model_patches(backend: str, model: Any, hits: Hits, disabled: Iterable[str] = ()) -> Iterator[None]:
+    """Enter the backend's model patches, and leave them in the opposite order, however it ends."""
+    with ExitStack() as stack:
+        for patch in workarounds(backend, kind="model_patch", disabled=disabled):
+            hits.add(patch, times_of(patch, stack.enter_context(patch.function(model))))
         yield
 
 

@@ -17,6 +17,7 @@ from exporters.base import HfExporter, PreparedInputs
 from exporters.configs import DynamoConfig
 from exporters.dynamo import audio as _audio  # noqa: F401  registers the audio models' patches
 from exporters.dynamo import detection as _detection  # noqa: F401  registers patches of modules
+from exporters.dynamo import packed as _packed  # noqa: F401  registers what packed images need
 from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
 from exporters.dynamo import scans as _scans  # noqa: F401  registers the recurrences
 from exporters.dynamo.pytree import register_cache_pytrees
@@ -25,7 +26,7 @@ from exporters.dynamo.signature import flat_signature
 from exporters.dynamo.state import preserved_state
 from exporters.leaves import named_leaves, spec_names
 from exporters.refusals import refuse_ignored
-from exporters.registry import Hits, apply_patches
+from exporters.registry import Hits, apply_model_patches, apply_patches
 from exporters.stages import StageRunner
 
 
@@ -78,6 +79,7 @@ class DynamoExporter(HfExporter):
             enter("signature", preserved_state(model))
             enter("signature", flat_signature(model, inputs.tensors, inputs.constants, tensors_only=self.tensors_only))
             enter("model_patches", apply_patches("dynamo", "model_patches", hits, config.disabled))
+            enter("model_patches", apply_model_patches("dynamo", model, hits, config.disabled))
             with runner.stage("pytree"):
                 register_cache_pytrees(model)
             with runner.stage("shapes"):
@@ -113,6 +115,9 @@ class DynamoExporter(HfExporter):
             input_dtypes=trace.input_dtypes,
             config=config,
             constants=inputs.constants,
+            made=inputs.made,
+            prepare=inputs.prepare,
+            skeleton=inputs.skeleton,
             stage_seconds=dict(runner.seconds),
             workarounds=dict(hits.counts),
         )

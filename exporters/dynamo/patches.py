@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from exporters.registry import register_patch
 
 
@@ -55,3 +57,27 @@ def _patch_eager_experts(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, implementation, default)
 
     return get_interface
+
+
+@register_patch(
+    "dynamo",
+    "transformers.models.idefics3.modeling_idefics3.Idefics3Connector.pixel_shuffle",
+    "transformers.models.smolvlm.modeling_smolvlm.SmolVLMConnector.pixel_shuffle",
+    model_change="take the numbers of patches down and across from the picture, in place of int(patches**0.5)",
+)
+def _patch_pixel_shuffle(original: Callable[..., Any]) -> Callable[..., Any]:
+    """int() of the square root of a size fixes the size, and with it the picture's; where each patch goes is
+    reckoned in a tensor instead."""
+
+    def pixel_shuffle(self: Any, x: torch.Tensor, scale_factor: int = 2) -> torch.Tensor:
+        batch, patches, width = x.shape
+        side = torch.full((1,), patches, dtype=torch.float32, device=x.device).sqrt().round().long()
+        inner = torch.arange(scale_factor, device=x.device)
+        block = torch.arange(patches // scale_factor**2, device=x.device)[:, None, None]
+        across = side // scale_factor
+        down = block // across * scale_factor + inner[:, None]
+        along = block % across * scale_factor + inner[None, :]
+        rows = x.index_select(1, (down * side + along).reshape(-1))
+        return rows.reshape(batch, patches // scale_factor**2, width * scale_factor**2)
+
+    return pixel_shuffle

@@ -38,7 +38,7 @@ def register_cache_pytrees(model: torch.nn.Module) -> None:
                 cls,
                 _flatten,
                 _unflatten,
-                serialized_type_name=_class_path(cls),
+                serialized_type_name=class_path(cls),
                 flatten_with_keys_fn=_flatten_with_keys,
             )
 
@@ -84,20 +84,20 @@ def _flatten_to_context(value: Any, leaves: _Named, path: str) -> Any:
     if isinstance(value, torch.device):
         return ["device", str(value)]
     if isinstance(value, type):
-        return ["class", _class_path(value)]
+        return ["class", class_path(value)]
     if type(value) is dict:
         # Pairs, since JSON would turn integer keys (a cache's layer indices) into strings.
         return ["dict", [[key, descend(str(key), item)] for key, item in value.items()]]
     if isinstance(value, list | tuple | set | frozenset):
         items = [descend(str(index), item) for index, item in enumerate(value)]
-        return ["sequence", _class_path(type(value)), items]
+        return ["sequence", class_path(type(value)), items]
     if hasattr(value, "__dict__") and not callable(value):
         counting = counters(type(value))
         attributes = [
             [name, ["counter", descend(name, counter_leaf(item))] if name in counting else descend(name, item)]
             for name, item in layer_attributes(value).items()
         ]
-        return ["object", _class_path(type(value)), attributes]
+        return ["object", class_path(type(value)), attributes]
     raise TypeError(f"{path or type(value).__name__}: cannot describe a {type(value).__name__} for torch.export")
 
 
@@ -119,10 +119,10 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
     if tag == "device":
         return torch.device(content)
     if tag == "class":
-        return _class_at(content)
+        return class_at(content)
     if tag == "dict":
         return {key: _unflatten_from_context(item, leaves) for key, item in content}
-    cls = _class_at(context[1])
+    cls = class_at(context[1])
     if tag == "sequence":
         items = [_unflatten_from_context(item, leaves) for item in content]
         return cls(*items) if hasattr(cls, "_fields") else cls(items)
@@ -134,11 +134,13 @@ def _unflatten_from_context(context: Any, leaves: list[Any]) -> Any:
     raise ValueError(f"unknown tag {tag!r} in the description of a cache")
 
 
-def _class_path(cls: type) -> str:
+def class_path(cls: type) -> str:
+    """``module:qualified.name`` of a class."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _class_at(path: str) -> Any:
+def class_at(path: str) -> Any:
+    """The class at such a path. Raises ``ImportError`` or ``AttributeError`` where there is none."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):

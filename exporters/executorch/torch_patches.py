@@ -58,3 +58,17 @@ def _all_experts(module: Any, hidden: torch.Tensor, index: torch.Tensor, weights
     if module.has_bias:
         outputs = outputs + routing.to(outputs.dtype) @ module.down_proj_bias
     return outputs.to(hidden.dtype)
+
+
+@register_patch(
+    "executorch",
+    "torch._check_tensor_all",
+    model_change="check values where a processor makes them, not in forward",
+)
+def _patch_value_checks_left_out(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A check of values that only a run tells of: ExecuTorch has no kernel that raises."""
+
+    def check(condition: Any, message: Any = None) -> None:
+        return None
+
+    return check

@@ -17,6 +17,7 @@ from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, OnnxConfig
 from exporters.dynamo.exporter import DynamoExporter, Trace
 from exporters.onnx import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
+from exporters.onnx import torch_patches as _torch_patches  # noqa: F401  registers them
 from exporters.onnx.ir_fixes import _IR_FIXES
 from exporters.onnx.program import OnnxProgram
 from exporters.onnx.torchlib import shared_registry

@@ -11,7 +11,7 @@ import torch
 
 from exporters import Artifact, UnsupportedByRuntime
 from exporters.leaves import named_leaves
-from exporters.parity import TOLERANCES, TensorComparison, compare
+from exporters.parity import TOLERANCES, TensorComparison, compare, packed_like
 from hfexport_bot.runner.eager import (
     Outputs,
     changed_inputs,
@@ -202,12 +202,16 @@ class _Checker:
 
     def _compare(self, inputs: Mapping[str, Any], expected: Outputs, actual: Outputs) -> tuple[TensorComparison, ...]:
         """Compare, and where something differs leave out what eager itself does not define."""
+        expected = packed_like(expected, actual)
         exempt = undefined_positions(inputs, expected)
         comparisons = compare(expected, actual, exempt)
         if all(comparison.passed for comparison in comparisons):
             return comparisons
         for reason, undefined in (
-            ("eager's own attention implementations disagree", _moved(expected, self._other_attention(inputs))),
+            (
+                "eager's own attention implementations disagree",
+                _moved(expected, packed_like(self._other_attention(inputs), actual)),
+            ),
             ("weights off by 1e-6 flip them too", self._ties(inputs, expected)),
         ):
             for name, moved in undefined.items():

@@ -22,7 +22,10 @@ VOCABULARY = 256
 # some classes and a feed-forward width in others.
 _KINDS: tuple[tuple[str, int], ...] = (
     # 0: keeps its default, though a later pattern would match.
-    (r"num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings", 0),
+    (
+        r"temporal_patch_size|num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings",
+        0,
+    ),
     (r"(\w+_)?vocab_size|n_vocab", VOCABULARY),
     (r"max_source_positions", 16),
     (r"num_conv_pos_embeddings", 16),  # the kernel of a convolution that tells positions
@@ -52,6 +55,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
         64,
     ),
     (r"context_length|block_size|max_context_length|seq_len|seq_length", 64),
+    (r"mm_tokens_per_image", 4),
     (r"image_size|img_size|(\w+_)?image_size", 32),
     (r"(\w+_)?patch_size|encoder_stride", 8),
     (r"num_mel_bins|input_feat_per_channel|n_mels|feature_size", 16),
@@ -90,6 +94,7 @@ def tiny_config(config_class: Any) -> Any:
         fields = _tiny_fields(config_class, default, _moved_tokens(config_class, default))
         config = config_class(**fields)
         _settle_text_tokens(config)
+        _settle_rope_sections(config)
     except Exception as error:
         doing = f"{config_class.__name__} cannot be built"
         raise unavailable(error, UnavailableCause.INVALID_CONFIG, doing) from error
@@ -189,6 +194,8 @@ def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict
                 fields[name] = type(current)(moved.get(item, item) for item in current)
             elif current in moved:
                 fields[name] = moved[current]
+        elif name == "fullatt_block_indexes":
+            fields[name] = [1]  # of two layers, the second looks past its windows
         elif name in _required_fields(config_class):
             fields[name] = _kind_value(name, declared, 1 << 30)
         elif (tiny := _tiny_value(name, value, declared)) is not None:
@@ -290,6 +297,8 @@ def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None
         return 32 if "patch_size" in declared else None
     if name in _SERIES and "patch_length" in declared:
         return _SERIES[name]
+    if name == "window_size" and "spatial_merge_size" in declared:
+        return 32  # pixels: two merged patches a side, so that a picture has whole windows and parts of some
     if name in ("chunk_size", "mamba_chunk_size"):  # of a scan over the sequence; elsewhere a matter of memory
         return 4 if any(state in declared for state in _STATES) else None
     if "depths" in declared and default > 0 and (pyramid := _pyramid_value(name, declared)):
@@ -323,15 +332,30 @@ def _moved_tokens(config_class: Any, default: Any) -> dict[int, int]:
     return dict(zip(outside, sorted(free[: len(outside)]), strict=False))
 
 
+def _settle_rope_sections(config: Any) -> None:
+    """How many of a head's rotations tell time, height and width: checkpoints say it, and defaults are for wide
+    heads."""
+    if find_field(config, "spatial_merge_size") is None:
+        return
+    for part in walk(config):
+        rope = getattr(part, "rope_parameters", None)
+        if isinstance(rope, dict) and "rope_type" in rope and rope["rope_type"] != "axial":
+            width = getattr(part, "head_dim", None) or part.hidden_size // part.num_attention_heads
+            rope.setdefault("mrope_section", [width // 2 - 2 * (width // 6), width // 6, width // 6])
+
+
 def _settle_text_tokens(config: Any) -> None:
     """Give a padding token to a class that takes one (sequence classification finds a row's end by it), and a
     decoder's first token to a class that leaves it to checkpoints."""
     taken = special_token_ids(config)
     padding = next(number for number in range(VOCABULARY) if number not in taken)
     for part in walk(config):
+        pad = getattr(part, "pad_token_id", 0)
+        if pad is not None and pad >= VOCABULARY:
+            part.pad_token_id = padding
         if not hasattr(part, "vocab_size"):
             continue
-        if getattr(part, "pad_token_id", 0) is None:
+        if pad is None:
             part.pad_token_id = padding
         if getattr(part, "is_encoder_decoder", False) and getattr(part, "decoder_start_token_id", None) is None:
             part.decoder_start_token_id = getattr(part, "pad_token_id", padding)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources import layouts, sound
+from hfexport_bot.runner.sources import layouts, media, sound
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
 from hfexport_bot.runner.sources.images import Size, image_size, masked_patches, other_sizes, pixel_shape, pixels
@@ -38,6 +38,8 @@ class Sizes:
     samples: int = sound.SAMPLES  # of a waveform
 
 
+#: Pictures a row of text, where a model takes several.
+_PICTURES = 2
 #: Tokens of the longest probe; the configurations have 64 positions.
 _LONG = 40
 
@@ -139,7 +141,10 @@ class _Plan:
             elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
                 raise self._unknown(f"forward requires {name!r}, which cannot be guessed")
         self._check_all_fed(inputs)
-        return inputs
+        complete = media.with_placeholders(self.model, inputs)
+        if complete is None and sizes == Sizes():
+            raise self._unknown("how many placeholders its pictures or its sound need among input_ids")
+        return complete or inputs  # eager refuses a probe that it has no features for, and says why
 
     def frames(self, sizes: Sizes) -> int:
         if sizes.frames is not None:
@@ -159,10 +164,6 @@ class _Plan:
         if not inputs:
             names = ", ".join(list(self.parameters)[1:])
             raise self._unknown(f"none of forward's arguments can be guessed: {names}")
-        placeholder = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
-        media = {"pixel_values", "input_features", "input_values"} & set(inputs)
-        if media and "input_ids" in inputs and find_field(self.config, *placeholder) is not None:
-            raise self._unknown(f"the placeholders that {', '.join(sorted(media))} needs among input_ids")
 
     def _unknown(self, message: str) -> Unavailable:
         return Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{type(self.model).__name__}: {message}")
@@ -221,8 +222,22 @@ class _Plan:
         return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 
     def pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        """[batch, channels, height, width], or a video's [batch, frames, channels, height, width]."""
-        return pixels(pixel_shape(self.model, sizes.batch, self.image(sizes)), generator)
+        """[batch, channels, height, width], a video's [batch, frames, channels, height, width], several pictures' a row
+        [batch, pictures, channels, height, width], or the patches of a grid."""
+        if media.takes_grid(self.parameters):
+            return media.patches_of(self.config, self._grid(sizes), generator)
+        batch, *rest = pixel_shape(self.model, sizes.batch, self.image(sizes))
+        several = (_PICTURES,) if "pixel_attention_mask" in self.parameters else ()
+        return pixels((batch, *several, *rest), generator)
+
+    def pixel_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return torch.ones(sizes.batch, _PICTURES, *self.image(sizes), dtype=torch.int64)
+
+    def image_grid_thw(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return self._grid(sizes) if media.takes_grid(self.parameters) else None
+
+    def _grid(self, sizes: Sizes) -> torch.Tensor:
+        return media.grid_of(sizes.batch, larger=sizes.image is not None)
 
     def bool_masked_pos(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         """[batch, patches] of bool, for models that have a token to put in a masked patch's place."""
@@ -276,6 +291,8 @@ _BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | No
     "decoder_input_ids": _Plan.decoder_input_ids,
     "decoder_attention_mask": _Plan.decoder_attention_mask,
     "pixel_values": _Plan.pixel_values,
+    "pixel_attention_mask": _Plan.pixel_attention_mask,
+    "image_grid_thw": _Plan.image_grid_thw,
     "bool_masked_pos": _Plan.bool_masked_pos,
     "input_features": _Plan.input_features,
     "input_values": _Plan.input_values,

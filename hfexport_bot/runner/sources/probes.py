@@ -16,6 +16,9 @@ _SEQUENCES = {"input_ids": 0, "input_values": 0, "inputs_embeds": 1, "decoder_in
 #: Shorter sequences have no other lengths to probe.
 _MIN_LENGTH = 4
 
+# What tells of each token what kind it is; it moves with the token.
+_KINDS = ("token_type_ids", "mm_token_type_ids")
+
 
 def derive_probes(inputs: Inputs, pad_token_id: int | None = None) -> dict[str, Inputs]:
     """What can be derived without knowing the model: another batch, padding on either side, another length of its
@@ -67,15 +70,15 @@ def padded(inputs: Inputs, *, row: int, side: str, pad_token_id: int | None) -> 
     mask = mask.clone()
     mask[row, ..., gone] = 0
     probe = {**inputs, mask_name: mask}
-    ids = inputs.get(ids_name)
-    if isinstance(ids, torch.Tensor) and ids.shape == mask.shape:
-        ids = ids.clone()
-        tokens = torch.cat((ids[row, ..., : length - count - 1], ids[row, ..., -1:]), dim=-1)
-        if pad_token_id is not None:
-            ids[row, ..., gone] = pad_token_id
-        kept = slice(0, length - count) if side == "right" else slice(count, length)
-        ids[row, ..., kept] = tokens
-        probe[ids_name] = ids
+    kept = slice(0, length - count) if side == "right" else slice(count, length)
+    for name, filling in ((ids_name, pad_token_id), *((name, 0) for name in _KINDS)):
+        along = inputs.get(name)
+        if isinstance(along, torch.Tensor) and along.shape == mask.shape:
+            moved = along.clone()
+            if filling is not None:
+                moved[row, ..., gone] = filling
+            moved[row, ..., kept] = torch.cat((along[row, ..., : length - count - 1], along[row, ..., -1:]), dim=-1)
+            probe[name] = moved
     return probe
 
 
