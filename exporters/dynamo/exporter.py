@@ -20,6 +20,7 @@ from exporters.dynamo import detection as _detection  # noqa: F401  registers pa
 from exporters.dynamo import packed as _packed  # noqa: F401  registers what packed images need
 from exporters.dynamo import patches as _patches  # noqa: F401  registers the model patches
 from exporters.dynamo import scans as _scans  # noqa: F401  registers the recurrences
+from exporters.dynamo import vision as _vision  # noqa: F401  registers the patches for images
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.dynamo.shapes import AxisBound, admit_single_units, axis_bounds, dynamic_shapes
 from exporters.dynamo.signature import flat_signature
