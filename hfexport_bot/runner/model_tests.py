@@ -42,15 +42,20 @@ def check_model(test_case: Any, model_class: type, backend: str, shapes: str, ta
     Args:
         test_case: an instance of the test class after its ``setUp``.
         root: the repository's folder; files are told relative to it.
+
+    A test class that says ``test_torch_exportable = False`` is skipped, as by transformers' own export tests.
     """
     setup = RunnerSetup(layout=Layout.INSTALLED, tree=root)
     case_id = CaseId(
-        model=model_class.__module__.rpartition(".modeling_")[2] or "model",
+        model=model_class.__module__.rpartition(".")[2].removeprefix("modeling_"),
         class_name=model_class.__name__,
         backend=Backend(backend),
         shapes=Shapes(shapes),
         task=Task(task),
     )
+
+    if getattr(test_case, "test_torch_exportable", True) is False:
+        return Finding(False, True, f"{case_id}: {type(test_case).__name__} says test_torch_exportable = False")
 
     def find() -> ModelCase:
         require_not_skipped(model_class, case_id, setup)

@@ -14,6 +14,7 @@ import sys
 import unittest
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,6 @@ def case_from_tester(test_case: Any, model_class: Any, task: Task = Task.FORWARD
         Unavailable: the test class has no model tester, skips this class, or raises.
     """
     name = type(test_case).__name__
-    if getattr(test_case, "test_torch_exportable", True) is False:
-        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{name} says test_torch_exportable = False")
     make = _generate_case if task is Task.GENERATE else _forward_case
     with _seeded(test_case, seed):
         try:
@@ -145,7 +144,10 @@ def _seeded(test_case: Any, seed: int) -> Iterator[None]:
 
 
 def _generators(test_case: Any) -> Iterable[random.Random]:
-    """Random generators of the modules that the test class is made of: transformers' tests draw ids from one."""
+    """Random generators of the modules that the test class is made of, and of the functions in those: transformers'
+    tests draw ids and pixels from one."""
     names = {base.__module__ for base in type(test_case).__mro__}
-    found = (value for name in sorted(names & set(sys.modules)) for value in vars(sys.modules[name]).values())
+    own = [vars(sys.modules[name]) for name in sorted(names & set(sys.modules))]
+    used = [value.__globals__ for space in own for value in space.values() if isinstance(value, FunctionType)]
+    found = (value for space in (*own, *used) for value in list(space.values()))
     return {id(value): value for value in found if type(value) is random.Random}.values()

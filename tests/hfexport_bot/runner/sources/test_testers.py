@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import unittest
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,24 @@ def test_a_seed_gives_one_case_and_leaves_every_random_state() -> None:
     assert torch.equal(states[3], torch.get_rng_state())
 
 
+def test_generators_of_imported_functions_are_seeded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers = ModuleType("helpers")
+    exec("import random\nrng = random.Random()\ndef draw(): return rng.random()", vars(helpers))
+    monkeypatch.setattr(sys.modules[__name__], "draw", helpers.draw, raising=False)
+
+    class Drawing(Tester):
+        def prepare_config_and_inputs_for_common(self) -> tuple[Config, dict[str, Any]]:
+            return Config(), {"x": torch.tensor([helpers.draw()])}
+
+    class DrawingTest(ToyTest):
+        def setUp(self) -> None:
+            self.model_tester = Drawing()
+
+    first, second = (case_from_tester(ready(DrawingTest), Toy).inputs["x"] for _ in range(2))
+    assert torch.equal(first, second)
+    assert float(first) != helpers.draw()
+
+
 def test_the_tests_own_ways_to_fit_a_class_are_used() -> None:
     class OwnTester(Tester):
         def prepare_config_and_inputs_for_model_class(self, model_class: type) -> tuple[Config, dict[str, Any]]:
@@ -159,10 +179,6 @@ class Lacking(Unfitting):
     error = ModuleNotFoundError("no timm")
 
 
-class Declining(ToyTest):
-    test_torch_exportable = False
-
-
 class Untested(ToyTest):
     def setUp(self) -> None: ...
 
@@ -177,7 +193,6 @@ class Untested(ToyTest):
             UnavailableCause.MISSING_LIBRARY,
             "Lacking makes no Toy: ModuleNotFoundError: no timm",
         ),
-        (Declining, UnavailableCause.UNKNOWN_INPUTS, "Declining says test_torch_exportable = False"),
         (
             Untested,
             UnavailableCause.UNKNOWN_INPUTS,
