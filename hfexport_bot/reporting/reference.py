@@ -27,8 +27,8 @@ PURPOSES: dict[str, dict[str, str]] = {
         "a change of each input would be noticed; weights are made stronger where it would not.",
     },
     "dynamo": {
-        "signature": "Empties what the model remembers of earlier calls, and gives its forward exactly the parameters "
-        "that the sample inputs name; flags and numbers become constants.",
+        "signature": "Lets input preparers make what a graph cannot compute, empties what the model remembers of "
+        "earlier calls, and gives its forward exactly the parameters that the inputs name; flags and numbers become constants.",
         "model_patches": "Puts patches of torch and of model code in place, for the time of the trace.",
         "pytree": "Tells torch how the caches among inputs and outputs come apart into tensors.",
         "shapes": "Decides which axes of the inputs may vary, and up to which size.",
@@ -93,7 +93,7 @@ def _belongs(each: WorkaroundInfo, group: str, stage: str) -> bool:
 
 def _entry(each: WorkaroundInfo) -> str:
     kind = "IR fix" if each.kind == "ir_fix" else each.kind.replace("_", " ")
-    if each.targets and each.kind in ("patch", "translation"):
+    if each.targets and each.kind in ("patch", "translation", "input_preparer"):
         kind += f" of {', '.join(f'`{target}`' for target in each.targets)}"
     until = f"Until {_link(each.upstream)}." if each.upstream else f"Until the model changes: {each.model_change}."
     return f"- `{each.id}`, {kind}. {each.reason} {until}"

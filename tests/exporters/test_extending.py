@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import nn
 
-from exporters import OnnxExporter
-from exporters.registry import Hits, apply_fx_program_fixes, workarounds
+from exporters import DynamoExporter, OnnxExporter
+from exporters.registry import Hits, Kind, apply_fx_program_fixes, workarounds
 from exporters.skips import EXPORT_SKIPS, ONNX_DISABLE_OPTIMIZE
 
 pytestmark = pytest.mark.export
@@ -56,6 +56,18 @@ class Hypotenuse(nn.Module):
         return {"y": torch.hypot(x.detach(), x + 1)}
 
 
+class Packed(nn.Module):
+    """Sums over packed sequences. x: (length, width)."""
+
+    fast_path = True
+
+    def forward(self, x: torch.Tensor, packed_lengths: torch.Tensor, cu_seqlens: torch.Tensor) -> dict[str, Any]:
+        if self.fast_path and bool((packed_lengths == 1).all()):
+            return {"y": x}
+        sums = nn.functional.pad(x.cumsum(0), (0, 0, 1, 0))
+        return {"y": sums[cu_seqlens[1:]] - sums[cu_seqlens[:-1]]}
+
+
 class Asserting(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         torch._assert_async((x > 0).all(), "no")
@@ -67,7 +79,7 @@ def test_the_other_kinds_are_registered_and_do_what_they_say(files: Path) -> Non
     script = ModuleType("script")
     exec(compile(SCRIPTS[0], str(PAGE), "exec"), vars(script))
     kinds = sorted(each.kind for each in workarounds() if each not in before)
-    assert kinds == ["ir_fix", "no_optimize", "node_fix", "program_fix", "skip", "translation"]
+    assert kinds == sorted({*get_args(Kind)} - {"patch"})
     assert "executorch/source/gate_static" in EXPORT_SKIPS
     assert "onnx/optimize/gate" in ONNX_DISABLE_OPTIMIZE
 
@@ -79,6 +91,13 @@ def test_the_other_kinds_are_registered_and_do_what_they_say(files: Path) -> Non
         "onnx/ir_fixes/fix_stack_traces",
     }
     torch.testing.assert_close(artifact(x=x)["y"], torch.hypot(x, x + 1))
+
+    lengths, others = torch.tensor([2, 4]), torch.tensor([3, 1, 5])
+    packed = DynamoExporter().export_artifact(Packed().eval(), {"x": torch.rand(6, 4), "packed_lengths": lengths})
+    assert packed.workarounds == {"dynamo/signature/prepare_cu_seqlens": 1, "dynamo/model_patches/patch_fast_path": 1}
+    x = torch.rand(9, 4)
+    expected = torch.stack([part.sum(0) for part in x.split([3, 1, 5])])
+    torch.testing.assert_close(packed(x=x, packed_lengths=others)["y"], expected)
 
     hits = Hits()
     program = torch.export.export(Asserting(), (x,))
