@@ -28,7 +28,8 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "dynamo": {
         "signature": "Lets input preparers make what a graph cannot compute, empties what the model remembers of "
-        "earlier calls, and gives its forward exactly the parameters that the inputs name; flags and numbers become constants.",
+        "earlier calls, and gives its forward exactly the parameters that the inputs name; flags and numbers become "
+        "constants.",
         "model_patches": "Puts patches of torch and of model code in place, for the time of the trace.",
         "pytree": "Tells torch how the caches among inputs and outputs come apart into tensors.",
         "shapes": "Decides which axes of the inputs may vary, and up to which size.",
