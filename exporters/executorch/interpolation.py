@@ -12,7 +12,7 @@ from exporters.registry import register_patch
 
 @register_patch(
     "executorch",
-    "torch.nn.functional.interpolate",
+    "torch._C._nn.upsample_bicubic2d",  # what interpolate(mode="bicubic") calls
     model_change="interpolate by a product with a matrix of weights for the rows and one for the columns",
 )
 def _patch_bicubic(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,21 +22,11 @@ def _patch_bicubic(original: Callable[..., Any]) -> Callable[..., Any]:
     Every row, and every column, of the result is a weighted sum of the input's: two products with matrices.
     """
 
-    def interpolate(
-        input: torch.Tensor,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-        antialias: bool = False,
-    ) -> torch.Tensor:
-        if mode != "bicubic" or antialias or size is None or align_corners or min(input.shape[-2:]) < 2:
-            return original(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-        height, width = (size, size) if isinstance(size, int) else size
-        rows = _weights(input.shape[-2], height, input)
-        columns = _weights(input.shape[-1], width, input)
-        return rows @ (input.contiguous() @ columns.transpose(0, 1))
+    def interpolate(image: torch.Tensor, size: Any, align_corners: bool, scale_factors: Any = None) -> torch.Tensor:
+        if size is None or align_corners or min(image.shape[-2:]) < 2:
+            return original(image, size, align_corners, scale_factors)
+        rows, columns = (_weights(given, wanted, image) for given, wanted in zip(image.shape[-2:], size, strict=True))
+        return rows @ (image.contiguous() @ columns.transpose(0, 1))
 
     return interpolate
 

@@ -47,25 +47,58 @@ def _fix_unsqueeze_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.
 
     As a view of the same sizes it is left to the portable kernels.
     """
-    value = node.meta.get("val")
-    if node.target is not _aten.unsqueeze.default or not isinstance(value, torch.Tensor):
-        return False
-    if not value.is_floating_point() or sum(isinstance(size, torch.SymInt) for size in value.shape) < 2:
+    if node.target is not _aten.unsqueeze.default or not _has_dynamic_axes(node):
         return False
     source: Any = node.args[0]
-    axis_made: Any = node.args[1]
-    sizes: list[Any] = []
+    axis: Any = node.args[1]
     with module.graph.inserting_before(node):
-        for axis, size in enumerate(source.meta["val"].shape):
-            if isinstance(size, torch.SymInt):
-                symbolic = module.graph.call_function(_aten.sym_size.int, (source, axis))
-                symbolic.meta["val"] = size
-                sizes.append(symbolic)
-            else:
-                sizes.append(size)
-    sizes.insert(axis_made % value.dim(), 1)
+        sizes = _sizes_with_axis(module.graph, source, axis % node.meta["val"].dim())
     node.target, node.args = _aten.view.default, (source, sizes)
     return True
+
+
+@register_fx_node_fix("executorch", upstream="https://github.com/pytorch/executorch/issues/11449")
+def _fix_stack_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """A stack is lowered as unsqueezes, of which XNNPACK refuses those with more than one dynamic axis.
+
+    Views are concatenated instead.
+    """
+    if node.target is not _aten.stack.default or not _has_dynamic_axes(node):
+        return False
+    tensors: Any = node.args[0]
+    made: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    axis = made % node.meta["val"].dim()
+    views = []
+    with module.graph.inserting_before(node):
+        for tensor in tensors:
+            sizes = _sizes_with_axis(module.graph, tensor, axis)
+            view = module.graph.call_function(_aten.reshape.default, (tensor, sizes))
+            view.meta["val"] = tensor.meta["val"].unsqueeze(axis)
+            views.append(view)
+    node.target, node.args, node.kwargs = _aten.cat.default, (views, axis), {}
+    return True
+
+
+def _has_dynamic_axes(node: torch.fx.Node) -> bool:
+    """Whether a node's value is of those that XNNPACK would take, and has more dynamic axes than it can reshape."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    return sum(isinstance(size, torch.SymInt) for size in value.shape) > 1
+
+
+def _sizes_with_axis(graph: torch.fx.Graph, source: torch.fx.Node, axis: int) -> list[Any]:
+    """The sizes of ``source``, nodes where they are dynamic, with a new axis of one."""
+    sizes: list[Any] = []
+    for index, size in enumerate(source.meta["val"].shape):
+        if isinstance(size, torch.SymInt):
+            symbolic = graph.call_function(_aten.sym_size.int, (source, index))
+            symbolic.meta["val"] = size
+            sizes.append(symbolic)
+        else:
+            sizes.append(size)
+    sizes.insert(axis, 1)
+    return sizes
 
 
 _SPLITS = (_aten.split.Tensor, _aten.split_with_sizes.default, _aten.chunk.default)

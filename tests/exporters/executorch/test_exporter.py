@@ -132,6 +132,22 @@ def test_an_unsqueeze_of_two_dynamic_axes_lowers_only_with_the_workaround() -> N
         ExecutorchExporter().export(model, inputs(2, 5), {"disabled": {fix}})
 
 
+class SineAndCosine(torch.nn.Module):
+    """The pattern of position embeddings that interleave both."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack((x.sin(), x.cos()), dim=-1).flatten(1)
+
+
+def test_a_stack_of_dynamic_axes_lowers_only_with_the_workaround() -> None:
+    model, fix = SineAndCosine().eval(), "executorch/node_fixes/fix_stack_of_dynamic_axes"
+    artifact, other = ExecutorchExporter().export_artifact(model, {"x": torch.randn(2, 5)}), torch.randn(3, 7)
+    torch.testing.assert_close(artifact(x=other)["output"], model(other), rtol=1e-4, atol=1e-4)
+    assert artifact.workarounds[fix] == 1
+    with pytest.raises(StageError, match="only supports 1 dynamic dimension"):
+        ExecutorchExporter().export(model, {"x": torch.randn(2, 5)}, {"disabled": {fix}})
+
+
 class Split(torch.nn.Module):
     """A question answering head's pattern, and GPT-2's."""
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from exporters import ExecutorchExporter
-from exporters.executorch.interpolation import _patch_bicubic
+from exporters.registry import Hits, apply_patches
+
+FIX = "executorch/torch_patches/patch_bicubic"
 
 
 class ResizedPositions(torch.nn.Module):
@@ -26,20 +30,27 @@ class ResizedPositions(torch.nn.Module):
 )
 def test_the_products_are_torchs_bicubic_interpolation(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     image = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0))
-    ours = _patch_bicubic(interpolate)(image, size=wanted, mode="bicubic", align_corners=False)
-    expected = interpolate(image, size=wanted, mode="bicubic", align_corners=False)
+    expected, hits = interpolate(image, size=wanted, mode="bicubic"), Hits()
+    with apply_patches("executorch", "torch_patches", hits):
+        ours = interpolate(image, size=wanted, mode="bicubic")
+    assert hits.counts[FIX] == 1
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_any_other_interpolation_is_torchs_own() -> None:
-    image = torch.randn(2, 3, 4, 5)
-    for asked in (
+@pytest.mark.parametrize(
+    "asked",
+    [
         {"size": 7, "mode": "nearest"},
         {"size": (6, 7), "mode": "bicubic", "align_corners": True},
         {"scale_factor": 1.5, "mode": "bicubic"},
         {"size": (3, 2), "mode": "bicubic", "antialias": True},
-    ):
-        assert torch.equal(_patch_bicubic(interpolate)(image, **asked), interpolate(image, **asked))
+    ],
+)
+def test_any_other_interpolation_is_torchs_own(asked: dict[str, Any]) -> None:
+    image = torch.randn(2, 3, 4, 5)
+    expected = interpolate(image, **asked)
+    with apply_patches("executorch", "torch_patches", Hits()):
+        assert torch.equal(interpolate(image, **asked), expected)
 
 
 @pytest.mark.export
@@ -47,7 +58,7 @@ def test_resized_position_embeddings_stay_in_order() -> None:
     torch.manual_seed(0)
     model = ResizedPositions().eval()
     artifact = ExecutorchExporter().export_artifact(model, {"x": torch.randn(2, 4, 4)}, {"backend": "portable"})
-    assert artifact.workarounds["executorch/torch_patches/patch_bicubic"] == 1
+    assert artifact.workarounds[FIX] == 1
     for shape in ((2, 4, 4), (3, 6, 5)):
         x = torch.randn(shape)
         torch.testing.assert_close(artifact(x=x)["output"], model(x), rtol=1e-4, atol=1e-5)
