@@ -67,6 +67,15 @@ PROMISED: dict[str, Promised] = {
     "hubert": Promised("HubertModel", "HubertForCTC"),
     "speecht5": Promised("SpeechT5Model", "SpeechT5ForSpeechToText", others=("SpeechT5ForTextToSpeech",)),
     "musicgen": Promised("MusicgenForCausalLM", "MusicgenForConditionalGeneration"),
+    # detection, prompts on an image, images with text, pages, time series
+    "detr": Promised("DetrModel", "DetrForObjectDetection"),
+    "yolos": Promised("YolosModel", "YolosForObjectDetection"),
+    "sam": Promised("SamModel", "SamVisionModel"),
+    "clip": Promised("CLIPModel", "CLIPVisionModelWithProjection", others=("CLIPTextModelWithProjection",)),
+    "siglip": Promised("SiglipModel", "SiglipForImageClassification"),
+    "blip": Promised("BlipModel", "BlipForConditionalGeneration", others=("BlipForImageTextRetrieval",)),
+    "layoutlmv3": Promised("LayoutLMv3Model", "LayoutLMv3ForTokenClassification"),
+    "patchtst": Promised("PatchTSTModel", "PatchTSTForPrediction"),
 }
 
 #: Classes that draw random numbers in every forward, also when they evaluate: nothing can be compared, and the outcome
@@ -75,7 +84,7 @@ RANDOM = frozenset({"SpeechT5ForTextToSpeech"})
 
 #: Types chosen for variety, whose base classes run in every ``make test``: plain attention, shared layers,
 #: disentangled attention, packed windows, learned positions, ALiBi, rotary positions, sliding windows, experts, a state
-#: space, relative buckets, convolutions over sound.
+#: space, relative buckets, convolutions over sound, patches of series.
 QUICK = (
     "bert",
     "albert",
@@ -89,6 +98,7 @@ QUICK = (
     "mamba",
     "t5",
     "whisper",
+    "patchtst",
 )
 #: Generation that runs in every ``make test``, with its backends.
 QUICK_GENERATE: dict[str, tuple[Backend, ...]] = {"llama": tuple(Backend), "t5": (Backend.DYNAMO,)}
