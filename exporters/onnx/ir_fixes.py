@@ -54,3 +54,35 @@ def _fix_ir_shared_outputs(model: Any) -> int:
             changed += 1
         seen.add(value)
     return changed
+
+
+@register_ir_fix(model_change="pass position_ids of (batch, length)")
+def _fix_ir_rotation_of_a_batch(model: Any) -> int:
+    """Positions that all rows share have a batch of 1; from opset 23 on a rotation asks for as many as it has rows.
+
+    The optimizer makes the operator out of a product that was broadcast. ONNX Runtime broadcasts nothing there.
+    """
+    changed = 0
+    for node in list(model.graph.all_nodes()):
+        if node.domain or node.op_type != "RotaryEmbedding" or len([value for value in node.inputs if value]) != 3:
+            continue
+        caches = [(index, node.inputs[index]) for index in (1, 2)]
+        if all(_rows(cache) == _rows(node.inputs[0]) is not None for _, cache in caches):
+            continue
+        rows = ir.node("Shape", inputs=[node.inputs[0]], attributes={"start": 0, "end": 1})
+        ones = ir.node("Constant", inputs=[], attributes={"value_ints": [1, 1]})
+        shape = ir.node("Concat", inputs=[rows.outputs[0], ones.outputs[0]], attributes={"axis": 0})
+        expanded = [ir.node("Expand", inputs=[cache, shape.outputs[0]]) for _, cache in caches]
+        node.graph.insert_before(node, [rows, ones, shape, *expanded])
+        for (index, _), expand in zip(caches, expanded, strict=True):
+            node.replace_input_with(index, expand.outputs[0])
+        changed += 1
+    return changed
+
+
+def _rows(value: Any) -> Any:
+    """The first axis of a value as far as it is known: a number, a symbol, or ``None``."""
+    producer = value.producer()
+    if value.shape is None and producer is not None and producer.op_type in ("Cos", "Sin"):  # what a fusion has made
+        value = producer.inputs[0]
+    return None if value.shape is None else value.shape[0]

@@ -223,7 +223,7 @@ def _gpt_bigcode() -> Any:
     return GPTBigCodeForCausalLM(GPTBigCodeConfig(**sizes, multi_query=True))
 
 
-@pytest.mark.parametrize("build", [_falcon, _gpt_bigcode])
+@pytest.mark.parametrize("build", [_falcon, pytest.param(_gpt_bigcode, marks=pytest.mark.slow)])
 def test_optimum_2326_batches_with_padding(build: Any) -> None:
     """https://github.com/huggingface/optimum/pull/2326"""
     torch.manual_seed(0)
@@ -232,6 +232,7 @@ def test_optimum_2326_batches_with_padding(build: Any) -> None:
     assert_equals_eager(artifact, model, _padded(3, 11, 4), _padded(1, 5, 0), padding_counts=False)
 
 
+@pytest.mark.slow
 def test_optimum_1755_gemma() -> None:
     """https://github.com/huggingface/optimum/issues/1755"""
     from transformers import GemmaConfig, GemmaForCausalLM
@@ -241,3 +242,17 @@ def test_optimum_1755_gemma() -> None:
     model = GemmaForCausalLM(config).eval()
     artifact = OnnxExporter().export_artifact(model, _padded(2, 8, 3))
     assert_equals_eager(artifact, model, _padded(3, 11, 4), padding_counts=False)
+
+
+@pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static"])
+def test_optimum_505_longformer_is_refused_where_it_gave_wrong_numbers(dynamic: bool) -> None:
+    """https://github.com/huggingface/optimum/issues/505: the number of chunks was baked in. Now the trace stops, also
+    since which tokens attend globally is asked of the values."""
+    from transformers import LongformerConfig, LongformerModel
+
+    sizes = SIZES | {"intermediate_size": 64, "attention_window": [4], "max_position_embeddings": 64}
+    model = LongformerModel(LongformerConfig(**sizes)).eval()
+    inputs = {"input_ids": torch.randint(3, 99, (2, 16)), "attention_mask": torch.ones(2, 16, dtype=torch.long)}
+    with pytest.raises(StageError) as raised:
+        OnnxExporter().export(model, inputs, {"dynamic": dynamic})
+    assert raised.value.stage == "trace"

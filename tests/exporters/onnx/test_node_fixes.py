@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from exporters import OnnxExporter
 from tests.exporters.models import assert_equals_eager
@@ -42,26 +41,3 @@ def test_pieces_of_a_dynamic_axis_grow_with_it() -> None:
     artifact = OnnxExporter().export_artifact(model, inputs)
     assert "SplitToSequence" not in _operators(artifact)
     assert_equals_eager(artifact, model, *({"x": torch.randn(4, length)} for length in (10, 11, 12, 31)))
-
-
-class Attention(torch.nn.Module):
-    """x: (batch, length, 32), attended by 4 heads over ``heads`` of keys and values, with grouping switched on."""
-
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.into = torch.nn.Linear(32, 32 + 2 * 8 * heads)
-        self.sizes = [32, 8 * heads, 8 * heads]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = self.into(x).split(self.sizes, -1)
-        query, key, value = (part.unflatten(-1, (-1, 8)).transpose(1, 2) for part in parts)
-        return scaled_dot_product_attention(query, key, value, enable_gqa=True)
-
-
-@pytest.mark.parametrize(("heads", "hits"), [(4, 1), (2, 0)])
-def test_grouping_that_groups_nothing_is_left_away(heads: int, hits: int) -> None:
-    model = Attention(heads).eval()
-    artifact = OnnxExporter().export_artifact(model, {"x": torch.randn(2, 5, 32)}, {"opset": 23})
-    assert artifact.workarounds.get("onnx/node_fixes/fix_groups_of_one", 0) == hits
-    assert "Attention" in _operators(artifact)
-    assert_equals_eager(artifact, model, {"x": torch.randn(3, 7, 32)})
