@@ -59,6 +59,16 @@ PROMISED: dict[str, Promised] = {
     "marian": Promised("MarianModel", "MarianMTModel", "MarianMTModel"),
     "pegasus": Promised("PegasusModel", "PegasusForConditionalGeneration", "PegasusForConditionalGeneration"),
     "nllb_moe": Promised("NllbMoeModel", "NllbMoeForConditionalGeneration", "NllbMoeForConditionalGeneration"),
+    # images and videos
+    "vit": Promised("ViTModel", "ViTForImageClassification"),
+    "deit": Promised("DeiTModel", "DeiTForImageClassification"),
+    "swin": Promised("SwinModel", "SwinForImageClassification"),
+    "swinv2": Promised("Swinv2Model", "Swinv2ForImageClassification"),
+    "convnext": Promised("ConvNextModel", "ConvNextForImageClassification"),
+    "resnet": Promised("ResNetModel", "ResNetForImageClassification"),
+    "dinov2": Promised("Dinov2Model", "Dinov2ForImageClassification"),
+    "segformer": Promised("SegformerModel", "SegformerForSemanticSegmentation"),
+    "videomae": Promised("VideoMAEModel", "VideoMAEForVideoClassification"),
     # sound
     "whisper": Promised("WhisperModel", "WhisperForConditionalGeneration", others=("WhisperForAudioClassification",)),
     "wav2vec2": Promised(
@@ -84,7 +94,7 @@ RANDOM = frozenset({"SpeechT5ForTextToSpeech"})
 
 #: Types chosen for variety, whose base classes run in every ``make test``: plain attention, shared layers,
 #: disentangled attention, packed windows, learned positions, ALiBi, rotary positions, sliding windows, experts, a state
-#: space, relative buckets, convolutions over sound, patches of series.
+#: space, relative buckets, convolutions over sound, patches of series, shifted windows of an image.
 QUICK = (
     "bert",
     "albert",
@@ -99,6 +109,7 @@ QUICK = (
     "t5",
     "whisper",
     "patchtst",
+    "swin",
 )
 #: Generation that runs in every ``make test``, with its backends.
 QUICK_GENERATE: dict[str, tuple[Backend, ...]] = {"llama": tuple(Backend), "t5": (Backend.DYNAMO,)}
