@@ -4,7 +4,7 @@ Every entry of the list of upstream issues whose stage is parity:
 
 | Issue | Where it is checked, or why it is not |
 |---|---|
-| executorch#16712 | here: an encoder of Parakeet's kind; the report is of a large model and names no cause |
+| executorch#16712 | here (slow): a small Parakeet encoder; the report is of a large one and names no cause |
 | rf-detr#1233 | here: windowed attention on images with a structure, and that the bot's images have one |
 | transformers#47900 | here, and tests/exporters/test_generation.py generates over a sliding window in this runtime |
 | optimum-executorch#230 | tests/trials, T04: an encoder called without its mask |
@@ -66,6 +66,23 @@ def test_rf_detr_1233_windows_of_an_image_with_a_structure() -> None:
     noise = {"pixel_values": torch.randn(2, 3, 32, 32)}
     artifact = ExecutorchExporter().export_artifact(model, noise, {"dynamic": False})
     assert_equals_eager(artifact, model, noise, {"pixel_values": _scene(2, 32)})
+
+
+@pytest.mark.export
+@pytest.mark.slow
+def test_executorch_16712_parakeet_on_xnnpack() -> None:
+    """https://github.com/pytorch/executorch/issues/16712"""
+    from transformers import ParakeetEncoder, ParakeetEncoderConfig
+
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_mel_bins": 16}
+    widths = {"intermediate_size": 64, "subsampling_conv_channels": 8, "conv_kernel_size": 5}
+    model = ParakeetEncoder(ParakeetEncoderConfig(**sizes, **widths, initializer_range=0.5)).eval()
+    inputs = {"input_features": torch.randn(2, 48, 16), "attention_mask": torch.ones(2, 48, dtype=torch.long)}
+    with torch.no_grad():
+        assert float(model(**inputs).last_hidden_state.std()) > 0.1, "no power: the outputs are all but zero"
+    artifact = ExecutorchExporter().export_artifact(model, inputs, {"dynamic": False})
+    assert_equals_eager(artifact, model, inputs)
 
 
 def test_rf_detr_1233_images_that_are_tried_have_a_structure() -> None:
