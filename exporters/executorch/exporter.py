@@ -14,6 +14,7 @@ from exporters.artifacts import Artifact
 from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, ExecutorchConfig
 from exporters.dynamo.exporter import DynamoExporter
+from exporters.executorch import convolutions as _convolutions  # noqa: F401  registers the convolutions
 from exporters.executorch import interpolation as _interpolation  # noqa: F401  registers the interpolation
 from exporters.executorch import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
 from exporters.executorch import program_fixes as _program_fixes  # noqa: F401  registers the program fixes
