@@ -31,11 +31,12 @@ def _patch_conv3d(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> torch.Tensor:
         frames = weight.shape[2]
         steps, dilations = _triple(stride), _triple(dilation)
-        pads = (None,) * 3 if isinstance(padding, str) else _triple(padding)
+        pads: Any = (padding,) * 3 if isinstance(padding, str) else _triple(padding)
         cut = steps[0] == frames and (dilations[0] == 1 or frames == 1) and pads[0] == 0
         if not cut or groups != 1 or input.dim() != 5:
             return original(input, weight, bias, stride, padding, dilation, groups)
-        batch, channels, length, height, width = input.shape
+        sizes: tuple[Any, ...] = input.shape
+        batch, channels, length, height, width = sizes
         pieces = length // frames
         if isinstance(length, torch.SymInt):  # gathered: a view of them all would tie the graph to whole pieces
             input = input.index_select(2, torch.arange(pieces * frames, device=input.device))
