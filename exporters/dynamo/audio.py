@@ -18,7 +18,7 @@ from exporters.registry import register_patch
     model_change="view codes by the batch size of the masks or states that come with them",
 )
 def _patch_codebook_rows(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Rows of codes are divided by the number of codebooks, and one less than twice as many is taken for one row.
+    """Rows of codes are divided by the number of codebooks for a batch size, and the trace shuts out a batch of one.
 
     With the batch size of the mask or the encoder's states the number of rows is a multiple of it, not a quotient.
     """
