@@ -191,3 +191,29 @@ def _fix_view_after_attention(module: torch.fx.GraphModule, node: torch.fx.Node)
         copy.meta.update(viewed.meta)
     node.args = (copy, *node.args[1:])
     return True
+
+
+@register_fx_node_fix("executorch", model_change="concatenate tensors of one dtype")
+def _fix_cat_of_mixed_dtypes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """A concatenation promotes its tensors, and lowering refuses those that have another dtype than the result.
+
+    They are cast before.
+    """
+    if node.target is not _aten.cat.default:
+        return False
+    tensors: Any = node.args[0]
+    wanted = node.meta["val"].dtype
+    if all(tensor.meta["val"].dtype is wanted for tensor in tensors):
+        return False
+    promoted = []
+    with module.graph.inserting_before(node):
+        for tensor in tensors:
+            value = tensor.meta["val"]
+            if value.dtype is wanted:
+                promoted.append(tensor)
+                continue
+            cast = module.graph.call_function(_aten._to_copy.default, (tensor,), {"dtype": wanted})
+            cast.meta["val"] = value.to(wanted)
+            promoted.append(cast)
+    node.args = (promoted, *node.args[1:])
+    return True

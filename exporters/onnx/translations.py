@@ -145,3 +145,28 @@ def _resized(
         exclude_outside=1,
         **attributes,
     )
+
+
+@register_translation(
+    torch.ops.aten.repeat_interleave.self_int,
+    model_change="expand along a new axis and flatten it, where the number of repeats is a size of an input",
+)
+def _aten_repeat_interleave(self: Any, repeats: Any, dim: int | None = None, output_size: Any = None) -> Any:
+    """torchlib repeats a symbolic number of times along the axis itself, not along the new one behind it.
+
+    ONNX Runtime then refuses the graph, or an axis of one is broadcast.
+    """
+    if dim is None:
+        self, dim, rank = op.Reshape(self, op.Constant(value_ints=[-1])), 0, 1
+    else:
+        rank = len(self.shape)
+    axis = dim % rank
+    fixed = isinstance(repeats, int)
+    last = op.Constant(value_ints=[-1])
+    times = op.Constant(value_ints=[repeats]) if fixed else op.Reshape(repeats, last)
+    before, behind = [1] * (axis + 1), [1] * (rank - axis - 1)
+    wanted = [op.Constant(value_ints=before), times, *([op.Constant(value_ints=behind)] if behind else ())]
+    repeated = op.Expand(op.Unsqueeze(self, op.Constant(value_ints=[axis + 1])), op.Concat(*wanted, axis=0))
+    sizes = [op.Shape(self, start=0, end=axis)] if axis else []
+    sizes += [last, *([op.Shape(self, start=axis + 1)] if behind else ())]
+    return op.Reshape(repeated, op.Concat(*sizes, axis=0) if len(sizes) > 1 else last)

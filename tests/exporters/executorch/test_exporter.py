@@ -148,6 +148,22 @@ def test_a_stack_of_dynamic_axes_lowers_only_with_the_workaround() -> None:
         ExecutorchExporter().export(model, {"x": torch.randn(2, 5)}, {"disabled": {fix}})
 
 
+class MixedConcatenation(torch.nn.Module):
+    """The pattern of labels that are padded with floats."""
+
+    def forward(self, marks: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((marks, -x), dim=1)
+
+
+def test_a_concatenation_promotes_its_tensors() -> None:
+    model = MixedConcatenation().eval()
+    inputs = {"marks": torch.ones(2, 3, dtype=torch.long), "x": torch.randn(2, 4)}
+    artifact = ExecutorchExporter().export_artifact(model, inputs, {"backend": "portable"})
+    assert artifact.workarounds == {"executorch/node_fixes/fix_cat_of_mixed_dtypes": 1}
+    other = {"marks": torch.ones(3, 5, dtype=torch.long), "x": torch.randn(3, 2)}
+    assert torch.equal(artifact(**other)["output"], model(**other))
+
+
 class Split(torch.nn.Module):
     """A question answering head's pattern, and GPT-2's."""
 

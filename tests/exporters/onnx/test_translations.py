@@ -127,3 +127,29 @@ def test_rows_are_multiplied_in_groups_of_any_size(dtype: torch.dtype) -> None:
         run = artifact.program if dtype is torch.float32 else artifact.program.call_reference
         with torch.no_grad():
             torch.testing.assert_close(run(**inputs)[0], model(**inputs))
+
+
+class RepeatedByASize(torch.nn.Module):
+    """The pattern of prompts on an image: each image is repeated as often as there are prompts."""
+
+    def forward(self, x: torch.Tensor, prompts: torch.Tensor) -> dict[str, torch.Tensor]:
+        count = prompts.shape[1]
+        return {
+            "first": x.repeat_interleave(count, 0),
+            "middle": x.repeat_interleave(count, 1),
+            "last": x.repeat_interleave(count, -1),
+            "flat": x.repeat_interleave(count),
+            "fixed": x.repeat_interleave(3, 1),
+        }
+
+
+@pytest.mark.export
+def test_repeats_by_a_size_follow_the_size() -> None:
+    model, fix = RepeatedByASize().eval(), "onnx/translate/aten_repeat_interleave"
+    inputs = {"x": torch.randn(2, 4, 5), "prompts": torch.randn(2, 3)}
+    artifact = OnnxExporter().export_artifact(model, inputs)
+    assert artifact.workarounds == {fix: 5}
+    for shape, count in (((2, 4, 5), 3), ((1, 4, 2), 1), ((3, 6, 5), 7)):
+        x, prompts = torch.randn(shape), torch.randn(shape[0], count)
+        outputs = artifact(x=x, prompts=prompts)
+        assert all(torch.equal(outputs[name], expected) for name, expected in model(x, prompts).items())
