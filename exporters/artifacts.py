@@ -84,7 +84,11 @@ class Artifact:
     def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
         if self.prepare is not None and any(name not in inputs for name in self.made):
-            inputs = self.prepare({name: value for name, value in inputs.items() if value is not None})
+            try:
+                inputs = self.prepare({name: value for name, value in inputs.items() if value is not None})
+            except Exception as error:  # the model's own code refuses what it cannot count in any way it likes
+                reason = f"{type(error).__name__}: {error}"
+                raise ValueError(f"{', '.join(self.made)} cannot be made from the inputs ({reason})") from error
         tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
         for name, value in self.constants.items():
             if name in inputs and repr(inputs[name]) != repr(value):

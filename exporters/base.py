@@ -101,11 +101,15 @@ class HfExporter(ABC):
     ) -> GenerationExport:
         """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
+        With pictures or sound among a decoder-only model's inputs, the prefill is split into ``vision_encoder`` (or
+        ``audio_encoder``), ``multi_modal_projector``, ``embedding``, ``language_model`` and ``lm_head``.
+
         Args:
             model: decoder-only or encoder-decoder, in eval mode, with a cache of any kind: keys and values that grow,
                 sliding windows, the states of a state-space model, or a mixture.
-            inputs: arguments of ``generate``, ``input_ids`` of at least two prompts of at least two tokens; with an
-                ``attention_mask``, the programs take padded prompts.
+            inputs: arguments of ``generate`` as a tokenizer or processor makes them: ``input_ids`` of at least two
+                prompts of at least two tokens; with an ``attention_mask``, the programs take padded prompts. Or what an
+                encoder reads in their place, such as ``input_features``.
             generation_config: settings of ``generate``, the model's own by default; decoding is greedy. With
                 ``cache_implementation="static"`` the cache has ``max_length`` places, which must be set.
             multi_token_decode: let ``decode`` take several tokens in one call, as checking drafted tokens needs it.
@@ -119,9 +123,9 @@ class HfExporter(ABC):
         from exporters.runtime.generation import GenerationExport
 
         refuse_training(model)
-        steps = capture_steps(model, inputs, generation_config, multi_token_decode=multi_token_decode)
+        captured = capture_steps(model, inputs, generation_config, multi_token_decode=multi_token_decode)
         artifacts = {}
-        for name, step in steps.items():
+        for name, step in captured.steps.items():
             if on_step is not None:
                 on_step(name)
             try:
@@ -129,7 +133,8 @@ class HfExporter(ABC):
             except StageError as error:
                 error.add_note(f"This was the {name} of {type(model).__name__}.")
                 raise
-        return GenerationExport(artifacts, ending_of(model, generation_config))
+        ending = ending_of(model, generation_config, captured.start)
+        return GenerationExport(artifacts, ending, captured.media, captured.planes, model)
 
     @abstractmethod
     def _export(

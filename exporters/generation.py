@@ -2,14 +2,15 @@
 
 ``generate`` is run once for a few tokens and its calls are recorded. A decoder-only model gives a prefill (the whole
 prompt, no cache) and a decode (one token and a cache); an encoder-decoder an encoder before them. Each is exported with
-the arguments it was called with. `exporters.runtime.generation` makes the same calls again.
+the arguments it was called with. `exporters.runtime.generation` makes the same calls again. Of a model that merges
+pictures or sound into its text, the prefill is split (`exporters.multimodal`).
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +21,19 @@ from torch.utils import _pytree as pytree
 from exporters.dynamo.caches import cache_layers
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
+from exporters.multimodal import media_of, positions_for, split_prefill
 from exporters.registry import replaced
-from exporters.runtime.generation import Ending, filled_up, positions_of
+from exporters.runtime.generation import Ending
+from exporters.runtime.prompts import Medium, Positions, filled_up
 
 #: Arguments of the recorded calls that the loop can make again, besides caches.
 _KNOWN = {"input_ids", "decoder_input_ids", "attention_mask", "position_ids", "encoder_outputs"}
 
 #: The token arguments, which grow from step to step along their last axis.
 _TOKENS = ("input_ids", "decoder_input_ids", "position_ids")
+
+#: Arguments of generate that hold pictures or sound for an encoder to read.
+_SOUND = ("input_features", "input_values", "pixel_values")
 
 #: Settings of ``generate`` that change which token is the best one, with the values that change nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -37,8 +43,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "encoder_no_repeat_ngram_size": (None, 0),
     "bad_words_ids": (None,),
     "sequence_bias": (None,),
-    "suppress_tokens": (None, []),
-    "begin_suppress_tokens": (None, []),
     "exponential_decay_length_penalty": (None,),
     "min_length": (None, 0),
     "min_new_tokens": (None, 0),
@@ -61,14 +65,29 @@ class Step:
     inputs: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Steps:
+    """All steps by name, in the order they run; the media that the loop merges; the first axis of positions in several
+    planes (0: plain ones); and the tokens that every decoder's sequence starts with."""
+
+    steps: dict[str, Step]
+    media: tuple[Medium, ...] = ()
+    planes: int = 0
+    start: tuple[int, ...] | None = None
+
+
 def capture_steps(
     model: Any, inputs: Mapping[str, Any], generation_config: Any = None, *, multi_token_decode: bool = False
-) -> dict[str, Step]:
-    """The forward calls of ``generate``: ``encoder`` (of an encoder-decoder), ``prefill`` and ``decode``.
+) -> Steps:
+    """The forward calls of ``generate``: ``prefill`` and ``decode``, before them the ``encoder`` of an encoder-decoder.
+
+    With pictures or sound for a decoder-only model, in place of the prefill: ``vision_encoder`` or ``audio_encoder``,
+    ``multi_modal_projector`` where there is one, ``embedding``, ``language_model`` and ``lm_head``.
 
     Args:
         model: in eval mode.
-        inputs: arguments of ``generate``: ``input_ids`` of at least two prompts of at least two tokens.
+        inputs: arguments of ``generate``: ``input_ids`` of at least two prompts of at least two tokens, with what a
+            processor makes beside them; or what an encoder reads in their place.
         generation_config: settings of ``generate``, the model's own by default. With ``cache_implementation="static"``
             the cache has ``max_length`` places, which must be set.
         multi_token_decode: let ``decode`` take several tokens, not just one.
@@ -83,7 +102,11 @@ def capture_steps(
     _require_plain_greedy(config)
     _require_prompts(model, inputs)
     register_cache_pytrees(model)
-    recording = _record(model, inputs, config)
+    reads_media = not model.config.is_encoder_decoder and bool(media_of(model, inputs))
+    if reads_media and config.cache_implementation is not None:
+        raise ValueError(f"{type(model).__name__} reads more than text, and then a static cache cannot be exported yet")
+    given = _with_padding(inputs)
+    recording = _record(model, given, config)
     # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
     first_decode = 1 if recording.encoder is None else 2
     if len(recording.calls) <= first_decode + 1:
@@ -93,15 +116,28 @@ def capture_steps(
     if _is_static(decode):
         prefill = prefill | {name: _emptied(value) for name, value in decode.items() if cache_layers(value)}
         prefill, decode = _with_whole_mask(prefill), _with_whole_mask(decode)
+    known = _KNOWN | (set(given) if recording.encoder is not None else set())
+    decode = _without_idle(model, decode, known)
     if multi_token_decode:
         _require_no_static_window(model, decode)
         decode = _two_tokens(model, decode, recording.calls[first_decode + 1])
+    start = None if recording.encoder is None else _start_of(model, prefill)
+    if reads_media:
+        planes = _planes(model, given, prefill, decode)
+        parts = split_prefill(model, given, prefill)
+        steps = {name: Step(module, arguments) for name, (module, arguments) in parts.steps.items()}
+        _require_known_arguments(model, "prefill", steps["language_model"].inputs, {*known, *given, "inputs_embeds"})
+        _require_known_arguments(model, "decode", decode, known)
+        return Steps({**steps, "decode": Step(model, decode)}, parts.media, planes)
+    for name, call in (("prefill", prefill), ("decode", decode)):
+        _require_known_arguments(model, name, call, known)
+        _require_positions(model, call, Positions())
     steps = {"prefill": Step(model, prefill), "decode": Step(model, decode)}
     if recording.encoder is not None:
-        steps = {"encoder": Step(recording.encoder, recording.encoder_calls[0]), **steps}
-    for name, step in steps.items():
-        _require_known_arguments(model, name, step.inputs)
-    return steps
+        encoder = Step(recording.encoder, recording.encoder_calls[0])
+        _require_known_arguments(model, "encoder", encoder.inputs, known)
+        steps = {"encoder": encoder, **steps}
+    return Steps(steps, start=start)
 
 
 @dataclass(frozen=True)
@@ -115,7 +151,7 @@ class _Recording:
 
 def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
     encoder = model.get_encoder() if model.config.is_encoder_decoder else None
-    given = _with_padding(inputs) | _static_cache(model, config, inputs["input_ids"].shape[1])
+    given = {**inputs, **_static_cache(model, config, inputs)}
     with ExitStack() as stack:
         calls = stack.enter_context(_recorded_calls(model))
         encoder_calls = stack.enter_context(_recorded_calls(encoder))
@@ -138,7 +174,7 @@ def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
 def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """``generate`` takes a mask of ones for no mask, and the graphs would have none: the first row's first token is
     padded."""
-    given = dict(inputs)
+    given = {name: value for name, value in inputs.items() if value is not None}
     mask = given.get("attention_mask")
     if mask is not None and bool((mask == 1).all()):
         given["attention_mask"] = mask.clone()
@@ -146,7 +182,38 @@ def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _static_cache(model: Any, config: Any, prompt: int) -> dict[str, Any]:
+def _start_of(model: Any, prefill: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tokens that a decoder's every sequence starts with."""
+    rows = prefill["decoder_input_ids"]
+    if not bool((rows == rows[:1]).all()):
+        raise ValueError(f"{type(model).__name__} starts its sequences with different tokens: {rows.tolist()}")
+    return tuple(rows[0].tolist())
+
+
+def _planes(model: Any, inputs: Mapping[str, Any], prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> int:
+    """The first axis of the model's positions, 0 where they are plain; raises where they follow no rule that is
+    known."""
+    found = prefill.get("position_ids")
+    planes = found.shape[0] if found is not None and found.dim() == 3 else 0
+    positions = positions_for(model, inputs, planes)
+    for call in (prefill, decode):
+        _require_positions(model, call, positions)
+    return int(planes)
+
+
+def _without_idle(model: Any, decode: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The call without tensors that change nothing once a prompt has been read."""
+    idle = {}
+    for name, value in decode.items():
+        if name not in known and named_leaves({name: value}) and not cache_layers(value):
+            without = {other: each for other, each in decode.items() if other != name}
+            with torch.no_grad():
+                logits, others = model(**_copied(decode)).logits, model(**_copied(without)).logits
+            idle[name] = torch.equal(logits, others)
+    return {name: value for name, value in decode.items() if not idle.get(name)}
+
+
+def _static_cache(model: Any, config: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The cache argument that ``cache_implementation="static"`` asks for, of the length that was asked for."""
     if config.cache_implementation is None:
         return {}
@@ -160,6 +227,7 @@ def _static_cache(model: Any, config: Any, prompt: int) -> dict[str, Any]:
         raise ValueError(
             "a static cache has a fixed size; say how many tokens with max_length in the generation_config"
         )
+    prompt = inputs["input_ids"].shape[1]
     if config.max_length < prompt + _RECORDED:
         raise ValueError(
             f"a static cache of max_length={config.max_length} has no room for the sample prompt of {prompt} tokens "
@@ -259,6 +327,11 @@ def _require_prompts(model: Any, inputs: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for sample prompts that decoding cannot be recorded from."""
     if settings := sorted(name for name, value in inputs.items() if not named_leaves({name: value})):
         raise ValueError(f"inputs hold {', '.join(settings)}, no tensor; settings go into the generation_config")
+    main = getattr(model, "main_input_name", "input_ids")
+    if model.config.is_encoder_decoder and main in _SOUND:
+        if inputs.get(main) is None or inputs[main].shape[0] < 2:
+            raise ValueError(f"give {main} of at least two samples, and what a processor makes beside them")
+        return
     prompts, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     if prompts is None or prompts.dim() != 2 or prompts.shape[1] < 2:
         raise ValueError("give input_ids of (batch, length) as sample, with a length of at least 2")
@@ -293,24 +366,30 @@ def _require_no_static_window(model: Any, decode: Mapping[str, Any]) -> None:
         )
 
 
-def _require_known_arguments(model: Any, step: str, call: Mapping[str, Any]) -> None:
-    """Refuse a step whose arguments the loop could not make again. Positions are compared with the rule for them."""
+def _require_known_arguments(model: Any, step: str, call: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse a step whose arguments the loop could not make again."""
     odd = sorted(
         name
         for name, value in call.items()
-        if name not in _KNOWN and not cache_layers(value) and named_leaves({name: value})
+        if name not in known and not cache_layers(value) and named_leaves({name: value})
     )
     if odd:
         raise ValueError(f"{type(model).__name__} takes {', '.join(odd)} in {step}, which the loop cannot make yet")
-    positions = call.get("position_ids")
-    if positions is not None and not _follows_rule(positions, call.get("attention_mask")):
+
+
+def _require_positions(model: Any, call: Mapping[str, Any], rule: Positions) -> None:
+    if not _follows(call, rule):
         raise ValueError(f"{type(model).__name__} counts positions in its own way, which the loop does not know yet")
 
 
-def _follows_rule(positions: torch.Tensor, mask: torch.Tensor | None) -> bool:
+def _follows(call: Mapping[str, Any], rule: Positions) -> bool:
+    """Whether the positions of a call, if it has any, are what the loop would make."""
+    positions, mask = call.get("position_ids"), call.get("attention_mask")
+    if positions is None:
+        return True
     seen = int(positions.max()) + 1 if mask is None else int(mask.any(0).nonzero().max()) + 1
     mask = torch.ones(1, seen) if mask is None else mask[:, :seen]  # without a static cache's places to come
-    return torch.equal(positions, positions_of(mask, positions.shape[-1]).expand_as(positions))
+    return torch.equal(positions, rule.of(mask, positions.shape[-1]).expand_as(positions))
 
 
 def _settled(model: Any, given: Any) -> Any:
@@ -329,18 +408,19 @@ def _settled(model: Any, given: Any) -> Any:
     return settled
 
 
-def ending_of(model: Any, generation_config: Any = None) -> Ending:
-    """The special tokens as ``generate`` settles them."""
+def ending_of(model: Any, generation_config: Any = None, start: tuple[int, ...] | None = None) -> Ending:
+    """The special tokens as ``generate`` settles them; ``start``: what a decoder's sequences start with."""
     config = _settled(model, generation_config)
     eos = config.eos_token_id
     ids = () if eos is None else tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)
     pad = config.pad_token_id
-    start = config.decoder_start_token_id if config.decoder_start_token_id is not None else config.bos_token_id
     return Ending(
         eos=ids,
         pad=int(pad if pad is not None else ids[0] if ids else 0),
-        start=start if model.config.is_encoder_decoder else None,
+        start=start,
         forced_first=config.forced_bos_token_id,
         forced_last=config.forced_eos_token_id,
         places=None if config.cache_implementation is None else config.max_length,
+        suppressed=tuple(getattr(config, "suppress_tokens", None) or ()),
+        suppressed_first=tuple(getattr(config, "begin_suppress_tokens", None) or ()),
     )

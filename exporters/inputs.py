@@ -124,6 +124,7 @@ def _of_features(model: Any, inputs: Mapping[str, Any], modality: str) -> dict[s
 
 def features_getter(model: Any, modality: str) -> Callable[..., Any] | None:
     """The model's own way to the features of an ``image``, a ``video`` or an ``audio``, or that of the model inside."""
+    model = getattr(model, "exported_model", model)
     for owner in (getattr(model, "base_model", model), model):
         if callable(getter := getattr(owner, f"get_{modality}_features", None)):
             return getter

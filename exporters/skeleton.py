@@ -13,6 +13,7 @@ from exporters.dynamo.pytree import class_at, class_path
 
 def describe_model(model: Any) -> dict[str, Any] | None:
     """The class and the settings of a model that has a configuration, JSON-native; ``None`` for another module."""
+    model = getattr(model, "exported_model", model)  # a part of one
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "to_json_string"):
         return None

@@ -24,7 +24,7 @@ from exporters.dynamo import vision as _vision  # noqa: F401  registers the patc
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.dynamo.shapes import AxisBound, admit_single_units, axis_bounds, dynamic_shapes
 from exporters.dynamo.signature import flat_signature
-from exporters.dynamo.state import preserved_state
+from exporters.dynamo.state import drop_unused_weights, preserved_state
 from exporters.leaves import named_leaves, spec_names
 from exporters.refusals import refuse_ignored
 from exporters.registry import Hits, apply_model_patches, apply_patches
@@ -90,6 +90,7 @@ class DynamoExporter(HfExporter):
                     model, (), kwargs=dict(inputs.tensors), dynamic_shapes=shapes, strict=config.strict
                 )
                 admit_single_units(program)
+                drop_unused_weights(program)
                 leaves = named_leaves(inputs.tensors)
                 input_paths = list(leaves)
                 output_paths = _tensor_outputs(program)

@@ -81,3 +81,36 @@ def _patch_pixel_shuffle(original: Callable[..., Any]) -> Callable[..., Any]:
         return rows.reshape(batch, patches // scale_factor**2, width * scale_factor**2)
 
     return pixel_shuffle
+
+
+@register_patch(
+    "dynamo",
+    "transformers.masking_utils._vmap_expansion_sdpa",
+    upstream="https://github.com/pytorch/executorch/issues/13195",
+)
+def _patch_vmapped_masks(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A mask function under vmap leaves calls in the graph that no format holds; it is handed indices that broadcast,
+    which gives the same for a function of indices."""
+
+    def expansion(mask_function: Callable[..., Any]) -> Callable[..., Any]:
+        def mask(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            found = mask_function(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+            return found.expand(batch.shape[0], head.shape[0], query.shape[0], key.shape[0])
+
+        return mask
+
+    return expansion
+
+
+@register_patch(
+    "dynamo",
+    "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex.__torch_function__",
+    upstream="https://github.com/pytorch/executorch/issues/13195",
+)
+def _patch_wrapped_indexing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Indexing inside a mask function is wrapped for vmap, which masks are made without here."""
+
+    def index(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+    return index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,14 @@ from typing import Any
 import torch
 
 from exporters.artifacts import FORMAT, Artifact, read_json
+from exporters.runtime.prompts import (
+    Medium,
+    Positions,
+    filled_up,
+    merge_features,
+    without_placeholders,
+)
+from exporters.skeleton import build_skeleton, describe_model
 
 #: Name of the file beside the steps' folders that tells the steps and the special tokens.
 GENERATION_FILE = "generation.json"
@@ -18,28 +26,44 @@ GENERATION_FILE = "generation.json"
 
 @dataclass(frozen=True)
 class Ending:
-    """How sequences begin, end and are filled up, token ids; and how many tokens a static cache has places for."""
+    """How sequences begin, end and are filled up, token ids; which tokens are never chosen, and which not at first; and
+    how many tokens a static cache has places for."""
 
     eos: tuple[int, ...]
     pad: int
-    start: int | None = None
+    start: tuple[int, ...] | None = None
     forced_first: int | None = None
     forced_last: int | None = None
     places: int | None = None
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
 
 
 class GenerationExport(dict[str, Any]):
-    """The native programs by step: ``prefill`` and ``decode``, and ``encoder`` for an encoder-decoder.
+    """The native programs by step: ``prefill`` and ``decode``, and ``encoder`` for an encoder-decoder. In place of the
+    prefill of a model that reads pictures or sound there are its parts.
 
     Attributes:
         artifacts: the same as `Artifact`s.
         ending: the special tokens.
+        media: what prompts hold beside text. planes: the first axis of the model's positions (`Positions`).
+        model: who is asked for positions in several planes: the model, or one without weights.
     """
 
-    def __init__(self, artifacts: Mapping[str, Artifact], ending: Ending) -> None:
+    def __init__(
+        self,
+        artifacts: Mapping[str, Artifact],
+        ending: Ending,
+        media: Sequence[Medium] = (),
+        planes: int = 0,
+        model: Any = None,
+    ) -> None:
         super().__init__({name: artifact.program for name, artifact in artifacts.items()})
         self.artifacts = dict(artifacts)
         self.ending = ending
+        self.media = tuple(media)
+        self.planes = planes
+        self.model = model
         self._places = max((value.shape[2] for value in self._empty_cache(1).values() if value.dim() == 4), default=0)
 
     def save(self, folder: Path | str) -> Path:
@@ -47,7 +71,14 @@ class GenerationExport(dict[str, Any]):
         folder = Path(folder)
         for name, artifact in self.artifacts.items():
             artifact.save(folder / name)
-        saved = {"format": FORMAT, "steps": list(self.artifacts), "ending": asdict(self.ending)}
+        saved = {
+            "format": FORMAT,
+            "steps": list(self.artifacts),
+            "ending": asdict(self.ending),
+            "media": [asdict(medium) for medium in self.media],
+            "planes": self.planes,
+            "skeleton": describe_model(self.model) if self.planes else None,
+        }
         (folder / GENERATION_FILE).write_text(json.dumps(saved, indent=2) + "\n")
         return folder
 
@@ -57,17 +88,27 @@ class GenerationExport(dict[str, Any]):
         file = Path(folder) / GENERATION_FILE
         saved = read_json(file)
         try:
-            ending = Ending(**{**saved["ending"], "eos": tuple(saved["ending"]["eos"])})
+            told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved["ending"].items()}
+            ending = Ending(**told)
             steps = [str(name) for name in saved["steps"]]
+            media = [Medium(**medium) for medium in saved.get("media", ())]
+            planes, described = int(saved.get("planes", 0)), saved.get("skeleton")
         except (KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"{file} is damaged ({reason}); export and save anew") from error
-        if "prefill" not in steps or "decode" not in steps:
-            raise ValueError(f"{file} is damaged: it names the steps {steps}, without prefill or decode")
-        return cls({name: Artifact.load(file.parent / name, allow_pickle=allow_pickle) for name in steps}, ending)
+        needed = {"embedding", "language_model", "lm_head", "decode"} if media else {"prefill", "decode"}
+        if not needed <= set(steps):
+            raise ValueError(f"{file} is damaged: it names the steps {steps}, without {' or '.join(sorted(needed))}")
+        artifacts = {name: Artifact.load(file.parent / name, allow_pickle=allow_pickle) for name in steps}
+        return cls(artifacts, ending, media, planes, None if described is None else build_skeleton(described))
 
     def generate(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, max_new_tokens: int
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        *,
+        max_new_tokens: int,
+        **others: torch.Tensor,
     ) -> torch.Tensor:
         """Greedy decoding in the artifacts' runtime.
 
@@ -76,9 +117,10 @@ class GenerationExport(dict[str, Any]):
             attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). Ones by
                 default.
             max_new_tokens: how many tokens to add at most, at least 1.
+            others: what a processor makes beside or in place of ``input_ids``, as at the export.
 
         Returns:
-            What eager's greedy ``generate`` gives: the prompt (for an encoder-decoder the start token) and the new
+            What eager's greedy ``generate`` gives: the prompt (for an encoder-decoder its start tokens) and the new
             tokens, (batch, length + new); a sequence that is over is filled up with the padding token.
 
         Raises:
@@ -87,14 +129,15 @@ class GenerationExport(dict[str, Any]):
         """
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        self._require_places(input_ids, max_new_tokens)
-        sequence = self._first_tokens(input_ids)
+        prompt = self._prompt(input_ids, attention_mask, others)
+        self._require_places(prompt, max_new_tokens)
+        sequence = prompt.tokens
         over = torch.zeros(len(sequence), dtype=torch.bool)
         eos = torch.tensor(self.ending.eos, dtype=sequence.dtype)
-        steps = self._steps(input_ids, attention_mask)
+        steps = self._steps(prompt)
         logits = next(steps)
         for step in range(max_new_tokens):
-            token = logits.argmax(-1)
+            token = self._choose(logits, first=step == 0)
             forced = self._forced(step, max_new_tokens)
             token = token if forced is None else torch.full_like(token, forced)
             token = torch.where(over, self.ending.pad, token)
@@ -106,62 +149,112 @@ class GenerationExport(dict[str, Any]):
         return sequence
 
     def logits(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, *, continuation: torch.Tensor
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        *,
+        continuation: torch.Tensor,
+        **others: torch.Tensor,
     ) -> torch.Tensor:
         """The logits of every step while ``continuation`` is decoded, whatever the best tokens would be.
 
         Args:
-            input_ids, attention_mask: as for `generate`.
+            input_ids, attention_mask, others: as for `generate`.
             continuation: (batch, new), int64; the last token is not decoded.
 
         Returns:
             (batch, new, vocabulary): what each token of ``continuation`` was to be chosen from.
         """
-        self._require_places(input_ids, continuation.shape[1])
-        steps = self._steps(input_ids, attention_mask)
+        prompt = self._prompt(input_ids, attention_mask, others)
+        self._require_places(prompt, continuation.shape[1])
+        steps = self._steps(prompt)
         found = [next(steps)]
         found += [steps.send(continuation[:, index]) for index in range(continuation.shape[1] - 1)]
         return torch.stack(found, dim=1)
 
-    def _require_places(self, input_ids: torch.Tensor, new: int) -> None:
+    def _require_places(self, prompt: _Prompt, new: int) -> None:
         """Raise ``ValueError`` for more tokens than a static cache takes; the last one is not put into it."""
-        places = self.ending.places
-        if places is not None and input_ids.shape[1] + new - 1 > places:
+        places, length = self.ending.places, prompt.tokens.shape[1]
+        if places is not None and length + new - 1 > places:
             raise ValueError(
-                f"{input_ids.shape[1]} tokens and {new} new ones are more than the static cache takes; "
-                f"export with a max_length of at least {input_ids.shape[1] + new - 1}, now {places}"
+                f"{length} tokens and {new} new ones are more than the static cache takes; "
+                f"export with a max_length of at least {length + new - 1}, now {places}"
             )
 
-    def _first_tokens(self, input_ids: torch.Tensor) -> torch.Tensor:
-        if "encoder" not in self.artifacts:
-            return input_ids
-        return torch.full((len(input_ids), 1), self.ending.start or 0, dtype=input_ids.dtype)
+    def _choose(self, logits: torch.Tensor, *, first: bool) -> torch.Tensor:
+        never = [*self.ending.suppressed, *(self.ending.suppressed_first if first else ())]
+        if never:
+            logits = logits.index_fill(-1, torch.tensor(never), -torch.inf)
+        return logits.argmax(-1)
 
-    def _steps(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """The next tokens' logits, (batch, vocabulary), for each token (batch,) that is sent."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        if not any("attention_mask" in each.input_paths for each in self.artifacts.values()) and bool(
-            (mask == 0).any()
-        ):
+    def _prompt(
+        self, input_ids: torch.Tensor | None, mask: torch.Tensor | None, others: Mapping[str, torch.Tensor]
+    ) -> _Prompt:
+        """What was given, and the tokens that decoding begins with. Raises ``ValueError`` for what does not fit."""
+        given = {name: value for name, value in others.items() if value is not None}
+        if input_ids is not None:
+            given["input_ids"] = input_ids
+        if mask is not None:
+            given["attention_mask"] = mask
+        taken = {path for artifact in self.artifacts.values() for path in artifact.input_paths}
+        taken |= {"input_ids", "attention_mask", "mm_token_type_ids"}  # these the loop itself may need
+        if unknown := sorted(given.keys() - taken):
+            raise ValueError(f"no step takes {', '.join(unknown)}")
+        first = self.artifacts[next(iter(self.artifacts))]
+        main = "input_ids" if "input_ids" in first.input_paths or self.media else first.input_paths[0]
+        if main not in given:
+            raise ValueError(f"generation starts from {main}; pass it as at the export")
+        masked = any("attention_mask" in each.input_paths for each in self.artifacts.values())
+        if not masked and mask is not None and bool((mask == 0).any()):
             raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
-        tokens = self._first_tokens(input_ids)
-        state: dict[str, torch.Tensor] = {}
+        if mask is None:
+            value = given[main]
+            given["attention_mask"] = torch.ones(value.shape[0], value.shape[-1], dtype=torch.int64)
+        tokens = given[main]
+        if self.ending.start is not None:
+            tokens = torch.tensor(self.ending.start).expand(len(tokens), -1)
+        return _Prompt(given, tokens)
+
+    def _steps(self, prompt: _Prompt) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """The next tokens' logits, (batch, vocabulary), for each token (batch,) that is sent."""
+        mask, state = prompt.given["attention_mask"], dict(prompt.given)
+        positions = Positions()
+        if self.planes:
+            from exporters.multimodal import positions_for
+
+            positions = positions_for(self.model, prompt.given, self.planes)
         if "encoder" in self.artifacts:
-            encoded = self._run("encoder", input_ids, mask, {})
-            state = {f"encoder_outputs.{path}": value for path, value in encoded.items()}
-        found = self._run("prefill", tokens, mask, state | self._empty_cache(len(tokens)))
+            encoded = self._run("encoder", state)
+            state |= {f"encoder_outputs.{path}": value for path, value in encoded.items()}
+        found = self._read(prompt, state | self._empty_cache(len(prompt.tokens)), positions)
         while True:
             token = yield found["logits"][:, -1]
             if "encoder" not in self.artifacts:  # whose mask stays as it is
                 mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            found = self._run("decode", token[:, None], mask, state | found)
+            found = self._decode("decode", token[:, None], mask, state | found, positions)
+
+    def _read(self, prompt: _Prompt, state: dict[str, torch.Tensor], positions: Positions) -> dict[str, torch.Tensor]:
+        """The prompt's logits and the cache after it."""
+        mask = prompt.given["attention_mask"]
+        if not self.media:
+            return self._decode("prefill", prompt.tokens, mask, state, positions)
+        ids = prompt.given["input_ids"]
+        embeds = self._run("embedding", {"input_ids": without_placeholders(ids, self.media)})["inputs_embeds"]
+        for medium in self.media:
+            found = self._run(medium.step, state)
+            if medium.projector is not None:
+                found = self._run(medium.projector, found)
+            embeds = merge_features(embeds, ids, medium.token, found["features"])
+        read = self._decode("language_model", ids, mask, {**state, "inputs_embeds": embeds}, positions)
+        last = self._run("lm_head", {"last_hidden_state": read.pop("last_hidden_state")[:, -1:]})
+        return read | last
 
     def _empty_cache(self, batch: int) -> dict[str, torch.Tensor]:
         """Zeros for the cache that a prefill starts from, where it takes one: a cache of fixed size."""
-        prefill = self.artifacts["prefill"]
-        empty = {}
+        prefill = self.artifacts.get("prefill")
+        empty: dict[str, torch.Tensor] = {}
+        if prefill is None:
+            return empty
         for path, dtype in zip(prefill.input_paths, prefill.input_dtypes, strict=True):
             if ".layers." in path:
                 axes = [axis for axis in prefill.axes if axis.input == path]
@@ -174,22 +267,29 @@ class GenerationExport(dict[str, Any]):
         first = self.ending.forced_first if step == 0 and self.ending.start is not None else None
         return first if last is None else last
 
-    def _run(
-        self, step: str, tokens: torch.Tensor, mask: torch.Tensor, state: Mapping[str, torch.Tensor]
+    def _decode(
+        self,
+        step: str,
+        tokens: torch.Tensor,
+        mask: torch.Tensor,
+        state: Mapping[str, torch.Tensor],
+        positions: Positions,
     ) -> dict[str, torch.Tensor]:
-        """One step: tokens, the mask, positions, and from ``state`` what an earlier step gave under the same name."""
-        artifact = self.artifacts[step]
+        """A step that reads tokens: with the mask so far and positions, and the rest as an earlier step gave it."""
         made = {"input_ids": tokens, "decoder_input_ids": tokens, "attention_mask": filled_up(mask, self._places)}
-        if "position_ids" in artifact.input_paths:
-            made["position_ids"] = positions_of(mask, tokens.shape[1])
-        return artifact(**{path: made[path] if path in made else state[path] for path in artifact.input_paths})
+        if "position_ids" in self.artifacts[step].input_paths:
+            made["position_ids"] = positions.of(mask, tokens.shape[1])
+        return self._run(step, {**state, **made})
+
+    def _run(self, step: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One step on what it takes of ``state``; what its preparers make, they make."""
+        artifact = self.artifacts[step]
+        return artifact(**{path: state[path] for path in artifact.input_paths if path not in artifact.made})
 
 
-def filled_up(mask: torch.Tensor, places: int) -> torch.Tensor:
-    """The mask with zeros for the places to come of a cache of fixed size."""
-    return torch.nn.functional.pad(mask, (0, max(places - mask.shape[1], 0)))
+@dataclass(frozen=True)
+class _Prompt:
+    """Everything that was given, the mask among it, and the tokens that decoding begins with, (batch, length)."""
 
-
-def positions_of(mask: torch.Tensor, length: int) -> torch.Tensor:
-    """Positions of the last ``length`` tokens: how many tokens that are no padding come before each, int64."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+    given: dict[str, torch.Tensor]
+    tokens: torch.Tensor

@@ -107,7 +107,7 @@ def test_a_sliding_window_is_right_before_and_after_it_is_full_and_never_grows_p
     decode = export.artifacts["decode"]
     (cached,) = [axis for axis in decode.axes if axis.input.endswith("layers.0.keys") and axis.axis == 2]
     assert cached.upper == WINDOW - 1
-    call = capture_steps(model, prompt(2, 9, padding=1))["decode"].inputs
+    call = capture_steps(model, prompt(2, 9, padding=1)).steps["decode"].inputs
     outputs = decode(**call)
     assert {tuple(value.shape) for path, value in outputs.items() if path.endswith("keys")} == {(2, 2, WINDOW - 1, 8)}
     assert {int(value) for path, value in outputs.items() if path.endswith("cumulative_length")} == {10}
@@ -167,7 +167,7 @@ def test_settings_that_are_left_open_are_the_models_own() -> None:
     model.generation_config.repetition_penalty = None
     model.generation_config.cache_implementation = "hybrid"  # the kind of cache is for eager; it changes no token
     assert ending_of(model).places is None
-    assert list(capture_steps(model, inputs)) == ["prefill", "decode"]
+    assert list(capture_steps(model, inputs).steps) == ["prefill", "decode"]
 
 
 def test_a_static_cache_takes_as_many_tokens_as_it_has_places() -> None:
@@ -204,7 +204,7 @@ def test_a_decode_of_several_tokens_gives_what_one_after_the_other_gives() -> No
     model = mistral(layers=2)
     export = DynamoExporter().export_for_generation(model, prompt(2, 7, padding=2), multi_token_decode=True)
     assert_tokens_equal(export, model, PROMPTS)
-    call = capture_steps(model, prompt(3, 9, padding=1), multi_token_decode=True)["decode"].inputs
+    call = capture_steps(model, prompt(3, 9, padding=1), multi_token_decode=True).steps["decode"].inputs
     drafted = {**call, "input_ids": torch.cat([call["input_ids"], call["input_ids"]], 1)}
     drafted["position_ids"] = torch.cat([call["position_ids"], call["position_ids"] + 2], 1)
     drafted["attention_mask"] = torch.nn.functional.pad(call["attention_mask"], (0, 2), value=1)
