@@ -48,6 +48,8 @@ def export_generation_own(
     exporter = exporter_for(backend)
     model: Any = case.model
     generation_config = None
+    if not dynamic and "input_ids" not in case.inputs:
+        raise ValueError(f"{type(model).__name__} reads no text, and then a static cache cannot be exported yet")
     if not dynamic:
         generation_config = copy.deepcopy(model.generation_config)
         generation_config.cache_implementation = "static"

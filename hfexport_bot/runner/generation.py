@@ -19,6 +19,7 @@ from exporters.registry import replaced
 from hfexport_bot.runner.checks import Checked, Failure, describe, described, first_failure, listed, load, tensor_parity
 from hfexport_bot.runner.eager import Outputs, changed_inputs, run_eager
 from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.runner.sources.inputs import ordinary_tokens
 from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult
 
 if TYPE_CHECKING:
@@ -68,15 +69,22 @@ def _along(continuation: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor],
     return pick
 
 
-def continuation_of(prompts: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Tokens to decode along, int64, [batch, steps]: those of the prompts, padding left out, in turn.
+def continuation_of(prompts: Mapping[str, torch.Tensor], ordinary: torch.Tensor) -> torch.Tensor:
+    """Tokens to decode along, int64, [batch, steps]: the ``ordinary`` ones of the prompts, or of the vocabulary where
+    prompts are no text, in turn.
 
     Tiny models like to repeat one token, or end at once; decoding then would be checked on next to nothing.
     """
-    ids = prompts["input_ids"]
-    pool = ids[prompts["attention_mask"].bool()]
-    places = torch.arange(len(ids) * NEW_TOKENS) % len(pool)
-    return pool[places].reshape(len(ids), NEW_TOKENS)
+    ids = prompts.get("input_ids")
+    pool = ordinary if ids is None else ids[torch.isin(ids, ordinary) & prompts["attention_mask"].bool()]
+    batch = batch_of(prompts)
+    places = torch.arange(batch * NEW_TOKENS) % len(pool)
+    return pool[places].reshape(batch, NEW_TOKENS)
+
+
+def batch_of(prompts: Mapping[str, torch.Tensor]) -> int:
+    """How many prompts there are: pictures may be packed, and text never is."""
+    return len(prompts["input_ids"] if "input_ids" in prompts else next(iter(prompts.values())))
 
 
 def blind_spots(model: torch.nn.Module, prompts: Mapping[str, Any], reference: Outputs, seed: int) -> list[str]:
@@ -87,12 +95,20 @@ def blind_spots(model: torch.nn.Module, prompts: Mapping[str, Any], reference: O
     tokens = _tokens(reference)
     notes = []
     for name, ways in changed_inputs(prompts, seed).items():
-        others = [_tokens(run_eager(Decoding(model), changed, seed)) for changed in ways]
-        if all(torch.equal(tokens, other) for other in others):
+        others = [found for changed in ways if (found := _tokens_if_taken(model, changed, seed)) is not None]
+        if others and all(torch.equal(tokens, other) for other in others):
             notes.append(f"changing {name} leaves the generated tokens as they are: only the logits tell of it")
     if tokens.shape[1] < NEW_TOKENS:
         notes.append(f"every row ends within {tokens.shape[1]} of {NEW_TOKENS} tokens")
     return notes
+
+
+def _tokens_if_taken(model: torch.nn.Module, prompts: Mapping[str, Any], seed: int) -> torch.Tensor | None:
+    """Eager's tokens, or None where it refuses the prompts."""
+    try:
+        return _tokens(run_eager(Decoding(model), prompts, seed))
+    except Exception:  # the model's own code may refuse them in any way it likes
+        return None
 
 
 def check_generation(
@@ -113,9 +129,9 @@ def check_generation(
     checker = _Checker(export, case, seed, on_stage, clean)
     failure = checker.load() or checker.traced()
     if failure is None or failure.stage == "parity":
-        traced = case.inputs["input_ids"].shape
+        traced = _shapes(case.inputs)
         for name, prompts in case.probes.items():
-            if not dynamic and prompts["input_ids"].shape != traced:
+            if not dynamic and _shapes(prompts) != traced:
                 continue
             checker.probe(name[:MAX_NAME_CHARS], prompts)
     failure = failure or checker.first_probe_failure()
@@ -188,6 +204,8 @@ class _Checker:
         self.outputs: dict[str, list[Any]] = {}
         self.probes: dict[str, list[ProbeResult]] = {name: [] for name in export.artifacts}
         self.notes: list[str] = []
+        #: The step that gives the prompt's logits.
+        self._reader = "lm_head" if export.media else "prefill"
 
     def load(self) -> Failure | None:
         for name, artifact in self.export.artifacts.items():
@@ -255,11 +273,15 @@ class _Checker:
         hook = encoder.register_forward_hook(keep) if encoder is not None else None
         try:
             outputs = run_eager(Decoding(model), prompts, self.seed)
-            along = run_eager(Decoding(model, continuation_of(prompts)), prompts, self.seed)
+            along = run_eager(Decoding(model, self._continuation(prompts)), prompts, self.seed)
         finally:
             if hook is not None:
                 hook.remove()
         return _Eager(_tokens(outputs), _logits(outputs), _logits(along), encoded)
+
+    def _continuation(self, prompts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        model: Any = self.case.model
+        return continuation_of(prompts, ordinary_tokens(model.config))
 
     def _examine(self, prompts: Mapping[str, Any], eager: _Eager) -> _Found:
         found = _Found({name: {} for name in self.export.artifacts})
@@ -278,16 +300,16 @@ class _Checker:
         artifacts = {name: watched(name, artifact) for name, artifact in self.export.artifacts.items()}
         try:
             with replaced(self.export, "artifacts", artifacts):
-                logits = self.export.logits(**prompts, continuation=continuation_of(prompts))
+                logits = self.export.logits(**prompts, continuation=self._continuation(prompts))
                 sequences = self.export.generate(**prompts, max_new_tokens=NEW_TOKENS)
         except Exception as error:  # runtimes raise what they like
             found.failure = Failure(OutcomeKind.ERROR, "run", described(error), error, running)
             return found
-        start = 1 if eager.encoded else prompts["input_ids"].shape[1]
+        start = len(self.export.ending.start or ()) if eager.encoded else prompts["input_ids"].shape[1]
         if eager.encoded:
-            self._compare_encoded(found, prompts["attention_mask"], eager.encoded, encoded)
+            self._compare_encoded(found, prompts.get("attention_mask"), eager.encoded, encoded)
         for step, expected in enumerate(eager.along):
-            component = "decode" if step else "prefill"
+            component = "decode" if step else self._reader
             self.on_stage("parity", component)
             for comparison in compare({"logits": expected}, {"logits": logits[:, step]}):
                 found.add(component, comparison)
@@ -295,10 +317,12 @@ class _Checker:
         found.add("decode", self._compare_tokens(found, eager, self._as_long(sequences[:, start:], eager.tokens)))
         return found
 
-    def _compare_encoded(self, found: _Found, mask: torch.Tensor, expected: Outputs, actual: Outputs) -> None:
+    def _compare_encoded(self, found: _Found, mask: torch.Tensor | None, expected: Outputs, actual: Outputs) -> None:
         """The encoder's outputs, wherever its prompt is no padding."""
         self.on_stage("parity", "encoder")
-        exempt = {name: mask == 0 for name, value in expected.items() if value.shape[:2] == mask.shape}
+        exempt = {}
+        if mask is not None:
+            exempt = {name: mask == 0 for name, value in expected.items() if value.shape[:2] == mask.shape}
         for comparison in compare(expected, actual, exempt):
             found.add("encoder", comparison)
 
@@ -346,6 +370,10 @@ def _is_tie(logits: torch.Tensor, expected: int, picked: int) -> bool:
     tolerance = TOLERANCES[torch.float32]
     best, other = float(logits[expected]), float(logits[picked])
     return abs(best - other) <= 2 * (tolerance.atol + tolerance.rtol * abs(best))
+
+
+def _shapes(prompts: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in prompts.items()}
 
 
 def _tokens(outputs: Outputs) -> torch.Tensor:

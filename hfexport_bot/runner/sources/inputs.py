@@ -57,17 +57,23 @@ def build_inputs(model: torch.nn.Module, seed: int) -> tuple[Inputs, dict[str, I
     Runs the model only to find out how a spectrogram lies and how many placeholders an image needs. Raises
     ``Unavailable`` (unknown inputs) where forward requires what no builder knows, or images would not be fed.
     """
-    plan = _Plan(model, channels_first=True)
-    inputs = plan.build(Sizes(), seed)
-    if "input_features" in inputs and not _runs(model, inputs):
-        transposed = _Plan(model, channels_first=False)
-        other = transposed.build(Sizes(), seed)
-        if _runs(model, other):
-            plan, inputs = transposed, other
+    plan, inputs = make_plan(model, seed)
     return inputs, _probes(plan, inputs, seed)
 
 
-def _probes(plan: _Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
+def make_plan(model: torch.nn.Module, seed: int) -> tuple[Plan, Inputs]:
+    """The plan of what ``model`` is fed, and the traced inputs made by it; errors as for `build_inputs`."""
+    plan = Plan(model, channels_first=True)
+    inputs = plan.build(Sizes(), seed)
+    if "input_features" in inputs and not _runs(model, inputs):
+        transposed = Plan(model, channels_first=False)
+        other = transposed.build(Sizes(), seed)
+        if _runs(model, other):
+            return transposed, other
+    return plan, inputs
+
+
+def _probes(plan: Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
     traced = Sizes()
     pad = find_field(plan.config, "pad_token_id")
     longer = replace(traced, length=traced.length + 3, decoder_length=traced.decoder_length + 1)
@@ -116,7 +122,7 @@ def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
     return True
 
 
-class _Plan:
+class Plan:
     """Which arguments a model is fed, and how each is made at given sizes."""
 
     def __init__(self, model: torch.nn.Module, channels_first: bool) -> None:
@@ -283,28 +289,28 @@ class _Plan:
         return layouts.observed_mask(self.config, sizes.batch)
 
 
-_BUILDERS: dict[str, Callable[[_Plan, Sizes, torch.Generator], torch.Tensor | None]] = {
-    "input_ids": _Plan.input_ids,
-    "attention_mask": _Plan.attention_mask,
-    "token_type_ids": _Plan.token_type_ids,
-    "mc_token_ids": _Plan.mc_token_ids,
-    "decoder_input_ids": _Plan.decoder_input_ids,
-    "decoder_attention_mask": _Plan.decoder_attention_mask,
-    "pixel_values": _Plan.pixel_values,
-    "pixel_attention_mask": _Plan.pixel_attention_mask,
-    "image_grid_thw": _Plan.image_grid_thw,
-    "bool_masked_pos": _Plan.bool_masked_pos,
-    "input_features": _Plan.input_features,
-    "input_values": _Plan.input_values,
-    "bbox": _Plan.bbox,
-    "pixel_mask": _Plan.pixel_mask,
-    "input_points": _Plan.input_points,
-    "input_labels": _Plan.input_labels,
-    "past_values": _Plan.past_values,
-    "past_observed_mask": _Plan.observed_mask,
-    "observed_mask": _Plan.observed_mask,
-    "decoder_input_values": _Plan.decoder_input_values,
-    "speaker_embeddings": _Plan.speaker_embeddings,
-    "encoder_hidden_states": _Plan.encoder_hidden_states,
-    "encoder_attention_mask": _Plan.encoder_attention_mask,
+_BUILDERS: dict[str, Callable[[Plan, Sizes, torch.Generator], torch.Tensor | None]] = {
+    "input_ids": Plan.input_ids,
+    "attention_mask": Plan.attention_mask,
+    "token_type_ids": Plan.token_type_ids,
+    "mc_token_ids": Plan.mc_token_ids,
+    "decoder_input_ids": Plan.decoder_input_ids,
+    "decoder_attention_mask": Plan.decoder_attention_mask,
+    "pixel_values": Plan.pixel_values,
+    "pixel_attention_mask": Plan.pixel_attention_mask,
+    "image_grid_thw": Plan.image_grid_thw,
+    "bool_masked_pos": Plan.bool_masked_pos,
+    "input_features": Plan.input_features,
+    "input_values": Plan.input_values,
+    "bbox": Plan.bbox,
+    "pixel_mask": Plan.pixel_mask,
+    "input_points": Plan.input_points,
+    "input_labels": Plan.input_labels,
+    "past_values": Plan.past_values,
+    "past_observed_mask": Plan.observed_mask,
+    "observed_mask": Plan.observed_mask,
+    "decoder_input_values": Plan.decoder_input_values,
+    "speaker_embeddings": Plan.speaker_embeddings,
+    "encoder_hidden_states": Plan.encoder_hidden_states,
+    "encoder_attention_mask": Plan.encoder_attention_mask,
 }

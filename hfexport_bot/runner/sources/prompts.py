@@ -1,14 +1,17 @@
-"""Prompts for a model that generates: batches of random tokens, some rows padded."""
+"""Prompts for a model that generates: batches of random tokens, some rows padded; with pictures or sound for those that
+read them."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
-from hfexport_bot.runner.sources.inputs import ordinary_tokens
+from hfexport_bot.runner.sources.inputs import Sizes, make_plan, ordinary_tokens
+from hfexport_bot.runner.sources.probes import padded
 from hfexport_bot.schema import UnavailableCause
 
 #: Batch, length and the padded positions of each row (rows beyond have none). Lengths differ from the number of new
@@ -24,14 +27,16 @@ _PROBES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "length_10": (2, 10, (3,)),
     "length_40": (2, 40, (0, 5)),  # past windows and buckets
 }
+#: Inputs that a model reads beside or in place of text.
 _MEDIA = ("pixel_values", "input_features", "input_values")
 
 
 def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
-    """The traced prompts of ``model`` and its probes: ``input_ids`` and ``attention_mask``, int64, [batch, length].
+    """The traced prompts of ``model`` and its probes: ``input_ids`` and ``attention_mask``, int64, [batch, length], and
+    what a processor would make of pictures or sound beside them.
 
     Padding is on the left; on the right where an encoder reads the prompt. The model's cache is switched on. Raises
-    ``Unavailable`` (unknown inputs) for a model that generates in a way of its own or from something else than text.
+    ``Unavailable`` (unknown inputs) for a model that generates in a way of its own.
     """
     if getattr(model, "generation_config", None) is None:
         message = f"{type(model).__name__} has no generation_config: it does not generate as other models do"
@@ -39,11 +44,8 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     model.generation_config.use_cache = True
     main = getattr(model, "main_input_name", "input_ids")
     taken = inspect.signature(type(model).forward).parameters
-    media = [name for name in _MEDIA if name in taken]
-    if main != "input_ids" or media:
-        needed = ", ".join(media) or main
-        message = f"{type(model).__name__} generates from {needed}, and only prompts of text can be made"
-        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
+    if main != "input_ids" or any(name in taken for name in _MEDIA):
+        return _media_prompts(model, seed)
     tokens = ordinary_tokens(model.config)
     pad = _padding_token(model)
     on_right = bool(model.config.is_encoder_decoder)
@@ -59,6 +61,45 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
 
     probes = {name: prompt(*sizes, seed + offset) for offset, (name, sizes) in enumerate(_PROBES.items(), start=1)}
     return prompt(*_TRACED, seed), probes
+
+
+def _media_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
+    """Prompts with pictures or sound, laid out as for a forward; or those alone, where an encoder reads them."""
+    plan, _ = make_plan(model, seed)
+    reads_text = not model.config.is_encoder_decoder
+    side = "left" if reads_text else "right"
+    traced = Sizes()
+    frames = plan.frames(traced)
+    height, width = plan.image(traced)
+    sizes = {
+        "other_prompt": (traced, 0),
+        "other_padding": (traced, -1),
+        "no_padding": (traced, None),
+        "batch_1": (replace(traced, batch=1), None),
+        "batch_3": (replace(traced, batch=3), -1),
+        "length_11": (replace(traced, length=11), 0),
+        "length_40": (replace(traced, length=40), -1),
+        "larger_image": (replace(traced, image=(height + height // 2, width + width // 2)), 0),
+        "longer_audio": (replace(traced, frames=frames + frames // 2, samples=traced.samples + traced.samples // 2), 0),
+    }
+
+    def prompt(sizes: Sizes, padded_row: int | None, seed: int) -> Inputs:
+        inputs = plan.build(sizes, seed)
+        made = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+        if padded_row is None:
+            return made
+        pad = _padding_token(model)
+        return padded(made, row=padded_row, side=side, pad_token_id=pad) or made
+
+    first = prompt(traced, 0, seed)
+    probes = {name: prompt(*how, seed + offset) for offset, (name, how) in enumerate(sizes.items(), start=1)}
+    same = {"other_prompt", "other_padding", "no_padding"}
+    shapes = {name: value.shape for name, value in first.items()}
+    return first, {
+        name: probe
+        for name, probe in probes.items()
+        if name in same or {key: value.shape for key, value in probe.items()} != shapes
+    }
 
 
 def _padding_token(model: Any) -> int:
