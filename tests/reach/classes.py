@@ -16,11 +16,12 @@ class Promised:
     head: str
     generating: str | None = None
     others: tuple[str, ...] = ()
+    also_generating: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Each class once."""
-        names = (self.base, self.head, self.generating, *self.others)
+        names = (self.base, self.head, self.generating, *self.others, *self.also_generating)
         return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -43,7 +44,13 @@ PROMISED: dict[str, Promised] = {
     "qwen2": Promised("Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForCausalLM"),
     "qwen3": Promised("Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForCausalLM"),
     "gemma2": Promised("Gemma2Model", "Gemma2ForCausalLM", "Gemma2ForCausalLM"),
-    "gemma3": Promised("Gemma3TextModel", "Gemma3ForCausalLM", "Gemma3ForCausalLM"),
+    "gemma3": Promised(
+        "Gemma3TextModel",
+        "Gemma3ForCausalLM",
+        "Gemma3ForCausalLM",
+        others=("Gemma3Model",),
+        also_generating=("Gemma3ForConditionalGeneration",),
+    ),
     "phi3": Promised("Phi3Model", "Phi3ForCausalLM", "Phi3ForCausalLM"),
     # mixtures of experts
     "mixtral": Promised("MixtralModel", "MixtralForCausalLM", "MixtralForCausalLM"),
@@ -70,13 +77,30 @@ PROMISED: dict[str, Promised] = {
     "segformer": Promised("SegformerModel", "SegformerForSemanticSegmentation"),
     "videomae": Promised("VideoMAEModel", "VideoMAEForVideoClassification"),
     # sound
-    "whisper": Promised("WhisperModel", "WhisperForConditionalGeneration", others=("WhisperForAudioClassification",)),
+    "whisper": Promised(
+        "WhisperModel",
+        "WhisperForConditionalGeneration",
+        "WhisperForConditionalGeneration",
+        others=("WhisperForAudioClassification",),
+    ),
     "wav2vec2": Promised(
         "Wav2Vec2Model", "Wav2Vec2ForCTC", others=("Wav2Vec2ForSequenceClassification", "Wav2Vec2ForXVector")
     ),
     "hubert": Promised("HubertModel", "HubertForCTC"),
-    "speecht5": Promised("SpeechT5Model", "SpeechT5ForSpeechToText", others=("SpeechT5ForTextToSpeech",)),
+    "speecht5": Promised(
+        "SpeechT5Model",
+        "SpeechT5ForSpeechToText",
+        "SpeechT5ForSpeechToText",
+        others=("SpeechT5ForTextToSpeech",),
+    ),
     "musicgen": Promised("MusicgenForCausalLM", "MusicgenForConditionalGeneration"),
+    # pictures among text
+    "llava": Promised("LlavaModel", "LlavaForConditionalGeneration", "LlavaForConditionalGeneration"),
+    "qwen2_vl": Promised("Qwen2VLModel", "Qwen2VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"),
+    "qwen2_5_vl": Promised(
+        "Qwen2_5_VLModel", "Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"
+    ),
+    "smolvlm": Promised("SmolVLMModel", "SmolVLMForConditionalGeneration", "SmolVLMForConditionalGeneration"),
     # detection, prompts on an image, images with text, pages, time series
     "detr": Promised("DetrModel", "DetrForObjectDetection"),
     "yolos": Promised("YolosModel", "YolosForObjectDetection"),
@@ -122,8 +146,8 @@ def promised_cases() -> Iterator[CaseId]:
             for name in promised.classes:
                 for shapes in Shapes:
                     yield CaseId(model=model, class_name=name, backend=backend, shapes=shapes)
-            if promised.generating:
-                yield CaseId(model=model, class_name=promised.generating, backend=backend, task=Task.GENERATE)
+            for name in filter(None, (promised.generating, *promised.also_generating)):
+                yield CaseId(model=model, class_name=name, backend=backend, task=Task.GENERATE)
 
 
 def is_quick(case: CaseId) -> bool:
