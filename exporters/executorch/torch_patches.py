@@ -72,3 +72,31 @@ def _patch_value_checks_left_out(original: Callable[..., Any]) -> Callable[..., 
         return None
 
     return check
+
+
+@register_patch("executorch", "torch.bucketize", model_change="count the boundaries below each value")
+def _patch_bucketize(original: Callable[..., Any]) -> Callable[..., Any]:
+    """ExecuTorch has no kernel for it; the bucket of a value is how many boundaries lie below."""
+
+    def bucketize(values: torch.Tensor, boundaries: torch.Tensor, *, right: bool = False, **others: Any) -> Any:
+        if others or not isinstance(values, torch.Tensor):
+            return original(values, boundaries, right=right, **others)
+        below = values[..., None] >= boundaries if right else values[..., None] > boundaries
+        return below.long().sum(-1)
+
+    return bucketize
+
+
+@register_patch("executorch", "torch.argsort", model_change="take the inverse of a permutation from where it is made")
+def _patch_argsort(original: Callable[..., Any]) -> Callable[..., Any]:
+    """ExecuTorch has no kernel that sorts; a few integers are ranked by comparing all with all."""
+
+    def argsort(values: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        if values.dim() != 1 or values.is_floating_point() or descending:
+            return original(values, dim=dim, descending=descending, stable=stable)
+        places = torch.arange(values.shape[0], device=values.device)
+        before = (values[:, None] > values) | ((values[:, None] == values) & (places[:, None] > places))
+        rank = before.long().sum(-1)
+        return ((rank[None, :] == places[:, None]).long() * places).sum(-1)
+
+    return argsort
