@@ -124,6 +124,7 @@ class GenerationExport(dict[str, Any]):
             tokens, (batch, length + new); a sequence that is over is filled up with the padding token.
 
         Raises:
+            TypeError: an input that no step takes.
             ValueError: the inputs do not fit, have padding where the export had no mask, or there are more tokens than
                 a static cache has places for.
         """
@@ -190,7 +191,8 @@ class GenerationExport(dict[str, Any]):
     def _prompt(
         self, input_ids: torch.Tensor | None, mask: torch.Tensor | None, others: Mapping[str, torch.Tensor]
     ) -> _Prompt:
-        """What was given, and the tokens that decoding begins with. Raises ``ValueError`` for what does not fit."""
+        """What was given, and the tokens that decoding begins with. Raises ``TypeError`` for what no
+        step takes, ``ValueError`` for what does not fit."""
         given = {name: value for name, value in others.items() if value is not None}
         if input_ids is not None:
             given["input_ids"] = input_ids
@@ -199,7 +201,7 @@ class GenerationExport(dict[str, Any]):
         taken = {path for artifact in self.artifacts.values() for path in artifact.input_paths}
         taken |= {"input_ids", "attention_mask", "mm_token_type_ids"}  # these the loop itself may need
         if unknown := sorted(given.keys() - taken):
-            raise ValueError(f"no step takes {', '.join(unknown)}")
+            raise TypeError(f"no step takes {', '.join(unknown)}")
         first = self.artifacts[next(iter(self.artifacts))]
         main = "input_ids" if "input_ids" in first.input_paths or self.media else first.input_paths[0]
         if main not in given:

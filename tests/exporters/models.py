@@ -96,3 +96,73 @@ def assert_equals_eager(artifact: Any, model: nn.Module, *calls: dict[str, Any],
             exempt = {name: mask == 0 for name, value in expected.items() if value.shape[:2] == mask.shape}
         problems = {c.name: c.problem for c in compare(expected, artifact(**inputs), exempt) if not c.passed}
         assert not problems
+
+
+#: Id of the token that a picture's features take the place of, in the models below.
+IMAGE = 98
+
+
+def tiny_llava() -> Any:
+    """One layer of each: pictures of 8 x 8 pixels are 4 features each."""
+    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+    torch.manual_seed(0)
+    shared = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "initializer_range": 0.5}
+    vision = CLIPVisionConfig(**shared, num_hidden_layers=2, image_size=8, patch_size=4, projection_dim=32)
+    text = LlamaConfig(**shared, num_hidden_layers=1, vocab_size=99, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=IMAGE, vision_feature_layer=-1)
+    return LlavaForConditionalGeneration(config).eval()
+
+
+def picture_prompt(pictures: int = 2, text: int = 5, padding: int = 0, seed: int = 0) -> dict[str, torch.Tensor]:
+    """A picture and some text a row, the first row padded on the left."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(3, IMAGE, (pictures, text + 1), generator=generator)
+    ids = torch.cat([words[:, :1], torch.full((pictures, 4), IMAGE), words[:, 1:]], 1)
+    ids = torch.cat([torch.zeros(pictures, padding, dtype=torch.long), ids], 1)
+    mask = torch.ones_like(ids)
+    mask[:, :padding] = 0
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "pixel_values": torch.randn(pictures, 3, 8, 8, generator=generator),
+    }
+
+
+def tiny_qwen2_vl() -> Any:
+    """Pictures of packed patches of 2 x 2 pixels, four of which are one feature."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    torch.manual_seed(0)
+    sizes = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2}
+    text = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": 99,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    config = Qwen2VLConfig(
+        text_config=text,
+        vision_config={**sizes, "patch_size": 2, "temporal_patch_size": 2, "spatial_merge_size": 2},
+        image_token_id=IMAGE,
+        video_token_id=97,
+        vision_start_token_id=96,
+        vision_end_token_id=95,
+    )
+    return Qwen2VLForConditionalGeneration(config).eval()
+
+
+def grid_inputs(*grids: tuple[int, int, int], seed: int = 0) -> dict[str, torch.Tensor]:
+    """The arguments of Qwen2-VL's vision encoder for pictures of these grids: frames, patches down and across."""
+    count = sum(frames * down * across for frames, down, across in grids)
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "hidden_states": torch.randn(count, 3 * 2 * 2 * 2, generator=generator),
+        "grid_thw": torch.tensor(grids),
+    }

@@ -243,7 +243,7 @@ def test_the_mask_may_be_left_out_of_a_prompt_without_padding() -> None:
     expected = model.generate(**inputs, max_new_tokens=3, do_sample=False)
     assert torch.equal(export.generate(input_ids=inputs["input_ids"], max_new_tokens=3), expected)
     with pytest.raises(TypeError, match="pixel_values"):
-        export.generate(**inputs, pixel_values=torch.ones(1), max_new_tokens=3)  # type: ignore[call-arg]
+        export.generate(**inputs, pixel_values=torch.ones(1), max_new_tokens=3)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         export.generate(**inputs, max_new_tokens=0)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from exporters.parity import compare
+from exporters.parity import compare, packed_like
 
 
 def _only(expected: torch.Tensor, actual: torch.Tensor, exempt: torch.Tensor | None = None):  # type: ignore[no-untyped-def]
@@ -106,3 +106,11 @@ def test_missing_and_extra_outputs_fail() -> None:
 
 def test_empty_outputs_are_equal() -> None:
     assert _only(torch.ones(0, 3), torch.ones(0, 3)).passed
+
+
+def test_a_list_that_the_export_holds_packed_is_packed_to_compare() -> None:
+    expected = {"f.0": torch.ones(2, 3), "f.1": torch.zeros(1, 3), "g.0": torch.ones(1), "g.1": torch.ones(1)}
+    packed = packed_like(expected, ["f.0", "g.0", "g.1"])
+    assert {name: tuple(value.shape) for name, value in packed.items()} == {"f.0": (3, 3), "g.0": (1,), "g.1": (1,)}
+    assert torch.equal(packed["f.0"], torch.cat([torch.ones(2, 3), torch.zeros(1, 3)]))
+    assert packed_like(expected, expected) == expected

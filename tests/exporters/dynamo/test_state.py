@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exporters.dynamo.state import preserved_state
+from exporters.dynamo.state import drop_unused_weights, preserved_state
 
 
 class Memo(torch.nn.Module):
@@ -29,3 +29,21 @@ def test_the_model_leaves_as_it_entered() -> None:
     assert not hasattr(memo, "planted")
     assert list(memo._buffers) == ["table"]
     assert len(model) == 1
+
+
+def test_weights_that_a_graph_does_not_use_are_not_saved_with_it() -> None:
+    class Part(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)  # type: ignore[no-any-return]
+
+    part = Part()
+    program = torch.export.export(part, (torch.ones(3, 2),))
+    assert drop_unused_weights(program) == 3
+    assert set(program.state_dict) == {"used.weight", "used.bias"}
+    assert torch.equal(program.module()(torch.ones(3, 2)), part(torch.ones(3, 2)))
+    assert drop_unused_weights(program) == 0
