@@ -10,7 +10,8 @@ from hfexport_bot.schema import CaseId, CaseReport, OutcomeKind
 from hfexport_bot.verdicts.compare import describe
 from tests.reach.classes import RANDOM, is_quick, promised_cases
 
-pytestmark = [pytest.mark.reach, pytest.mark.process]
+# One worker of pytest-xdist gets them all: they share a sweep.
+pytestmark = [pytest.mark.reach, pytest.mark.process, pytest.mark.xdist_group("reach")]
 
 
 @pytest.mark.parametrize(
