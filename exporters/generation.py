@@ -105,10 +105,14 @@ def capture_steps(
     reads_media = not model.config.is_encoder_decoder and bool(media_of(model, inputs))
     if reads_media and config.cache_implementation is not None:
         raise ValueError(f"{type(model).__name__} reads more than text, and then a static cache cannot be exported yet")
-    given = _with_padding(inputs)
+    given = _with_padding(inputs, reads_media)
     recording = _record(model, given, config)
     # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
     first_decode = 1 if recording.encoder is None else 2
+    if not recording.calls:
+        raise ValueError(
+            f"{type(model).__name__}.generate does not call the model's own forward; the loop cannot be made"
+        )
     if len(recording.calls) <= first_decode + 1:
         raise ValueError(f"{type(model).__name__}.generate called forward {len(recording.calls)} times for four tokens")
     prefill, decode = recording.calls[0], recording.calls[first_decode]
@@ -171,14 +175,18 @@ def _record(model: Any, inputs: Mapping[str, Any], config: Any) -> _Recording:
     return _Recording(calls, encoder_calls, encoder)
 
 
-def _with_padding(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _with_padding(inputs: Mapping[str, Any], among_pictures: bool) -> dict[str, Any]:
     """``generate`` takes a mask of ones for no mask, and the graphs would have none: the first row's first token is
-    padded."""
+    padded. Among pictures it may be a placeholder, which cannot go, and every row gets a token of padding before it."""
     given = {name: value for name, value in inputs.items() if value is not None}
     mask = given.get("attention_mask")
-    if mask is not None and bool((mask == 1).all()):
-        given["attention_mask"] = mask.clone()
-        given["attention_mask"][0, 0] = 0
+    if mask is None or not bool((mask == 1).all()):
+        return given
+    if among_pictures:
+        alike = [name for name, value in given.items() if value.shape == mask.shape and not value.is_floating_point()]
+        return given | {name: torch.nn.functional.pad(given[name], (1, 0)) for name in alike}
+    given["attention_mask"] = mask.clone()
+    given["attention_mask"][0, 0] = 0
     return given
 
 

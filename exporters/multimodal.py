@@ -21,7 +21,7 @@ from exporters.dynamo.caches import cache_layers
 from exporters.inputs import features_getter, rope_positions
 from exporters.leaves import named_leaves
 from exporters.registry import replaced
-from exporters.runtime.prompts import Medium, Positions, merge_features, without_placeholders
+from exporters.runtime.prompts import Medium, Positions, merge_features, positions_of, without_placeholders
 
 #: Modalities by the step that encodes them.
 ENCODERS = {"vision_encoder": "image", "video_encoder": "video", "audio_encoder": "audio"}
@@ -276,8 +276,18 @@ def positions_for(model: Any, inputs: Mapping[str, Any], planes: int) -> Positio
     """How the model counts positions of these inputs, for a first axis of ``planes`` (0: plain positions)."""
     if not planes:
         return Positions()
-    rope = rope_positions(model, inputs)
+    mask = inputs.get("attention_mask")
+    mask = torch.ones_like(inputs["input_ids"]) if mask is None else mask
+    if not media_names(model, inputs):  # all text
+        return Positions(planes, positions_of(mask, mask.shape[1]).expand(3, -1, -1), mask)
+    try:
+        rope = rope_positions(model, inputs)
+    except Exception as error:  # the model's own code refuses what does not fit in any way it likes
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{type(model).__name__} cannot count positions of these inputs ({reason}); pass all that its processor "
+            "makes, mm_token_type_ids among it"
+        ) from error
     if rope is None:
         raise ValueError(f"{type(model).__name__} counts positions in its own way, which the loop does not know yet")
-    mask = inputs.get("attention_mask")
-    return Positions(planes, rope, torch.ones_like(inputs["input_ids"]) if mask is None else mask)
+    return Positions(planes, rope, mask)

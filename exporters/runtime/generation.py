@@ -243,6 +243,8 @@ class GenerationExport(dict[str, Any]):
         ids = prompt.given["input_ids"]
         embeds = self._run("embedding", {"input_ids": without_placeholders(ids, self.media)})["inputs_embeds"]
         for medium in self.media:
+            if not self._is_given(medium, prompt.given):
+                continue
             found = self._run(medium.step, state)
             if medium.projector is not None:
                 found = self._run(medium.projector, found)
@@ -269,6 +271,18 @@ class GenerationExport(dict[str, Any]):
         first = self.ending.forced_first if step == 0 and self.ending.start is not None else None
         return first if last is None else last
 
+    def _is_given(self, medium: Medium, given: Mapping[str, torch.Tensor]) -> bool:
+        """Whether a prompt holds what a medium's encoder reads. Raises ``ValueError`` for placeholders without it."""
+        encoder = self.artifacts[medium.step]
+        needed = [path for path in encoder.input_paths if path not in encoder.made]
+        if any(path in given for path in needed):
+            return True  # and if something is missing, the encoder's step says so
+        if places := int((given["input_ids"] == medium.token).sum()):
+            raise ValueError(
+                f"the prompt has {places} placeholders (token {medium.token}) and no {' or '.join(needed)} to fill them"
+            )
+        return False
+
     def _decode(
         self,
         step: str,
@@ -286,7 +300,10 @@ class GenerationExport(dict[str, Any]):
     def _run(self, step: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """One step on what it takes of ``state``; what its preparers make, they make."""
         artifact = self.artifacts[step]
-        return artifact(**{path: state[path] for path in artifact.input_paths if path not in artifact.made})
+        needed = [path for path in artifact.input_paths if path not in artifact.made]
+        if missing := [path for path in needed if path not in state]:
+            raise ValueError(f"{step} takes {', '.join(missing)}; pass as at the export")
+        return artifact(**{path: state[path] for path in needed})
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,12 @@ def test_tokens_equal_eagers_for_any_number_of_pictures_also_from_a_folder(tmp_p
         export.generate(**fewer, max_new_tokens=2)
     with pytest.raises(TypeError, match="no step takes pixels"):
         export.generate(**fewer, pixels=torch.ones(1), max_new_tokens=2)
+    del fewer["pixel_values"]
+    with pytest.raises(ValueError, match=r"8 placeholders \(token 98\) and no pixel_values to fill them"):
+        export.generate(**fewer, max_new_tokens=2)
+    text = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+    expected = model.generate(**text, max_new_tokens=6, do_sample=False)
+    assert torch.equal(export.generate(**text, max_new_tokens=6), expected)
     # a part holds its own weights and no others
     held = {name: set(program.state_dict) for name, program in export.items()}
     assert held["embedding"] == {"exported_model.model.language_model.embed_tokens.weight"}
@@ -47,7 +53,7 @@ def test_tokens_equal_eagers_for_any_number_of_pictures_also_from_a_folder(tmp_p
 
 def test_the_parts_of_a_model_with_positions_in_planes() -> None:
     model = tiny_qwen2_vl()
-    ids = torch.tensor([[5, 98, 98, 7, 8, 9], [5, 98, 98, 6, 6, 3]])
+    ids = torch.tensor([[98, 98, 5, 7, 8, 9], [5, 98, 98, 6, 6, 3]])  # one begins with its picture
     inputs = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
