@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from exporters.registry import register_patch
+from exporters.registry import register_patch, replaced
 
 
 @register_patch(
@@ -114,3 +114,43 @@ def _patch_wrapped_indexing(original: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **(kwargs or {}))
 
     return index
+
+
+@register_patch(
+    "dynamo",
+    "transformers.models.gemma3.modeling_gemma3.Gemma3MultiModalProjector.forward",
+    model_change="call contiguous() on the pooled patches before they are normed",
+)
+def _patch_pooled_patches(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Transposed patches are multiplied as if there were several pictures, also where there is one; laid out in their
+    new order first, any number is alike."""
+
+    def forward(self: Any, vision_outputs: torch.Tensor) -> torch.Tensor:
+        norm = self.mm_soft_emb_norm.forward
+
+        def normed(pooled: torch.Tensor) -> torch.Tensor:
+            return norm(pooled.contiguous())
+
+        with replaced(self.mm_soft_emb_norm, "forward", normed):
+            return original(self, vision_outputs)
+
+    return forward
+
+
+@register_patch(
+    "dynamo",
+    "transformers.models.exaone4_5.modeling_exaone4_5.Exaone4_5_VisionModel.permute_input_for_window_attn",
+    "transformers.models.qwen2_5_omni.modeling_qwen2_5_omni.Qwen2_5OmniVisionEncoder.permute_input_for_window_attn",
+    "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VisionTransformerPretrainedModel.permute_input_for_window_attn",
+    model_change="unflatten and flatten the first axis, in place of reshape with -1 and the length",
+)
+def _patch_window_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Reshaped to sizes that are divided and multiplied again, the length is an expression without an upper bound, and
+    ExecuTorch plans memory for the traced one."""
+
+    def permute(self: Any, input_tensor: torch.Tensor, window_index: torch.Tensor, seq_len: Any) -> torch.Tensor:
+        unit, width = self.spatial_merge_unit, input_tensor.shape[1:].numel()
+        merged = input_tensor.reshape(-1, unit * width).index_select(0, window_index)
+        return merged.reshape(window_index.shape[0] * unit, width)
+
+    return permute
