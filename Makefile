@@ -38,9 +38,14 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --editable .
 	@touch $@
 
-# Two workers; the reach sweep, which has workers of its own, stays in one of them.
+# Two workers; then the reach sweep, which has workers of its own.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+ifeq ($(strip $(PYTEST_ARGS)),)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not reach"
+	$(BIN)/python -m pytest -m "reach and not slow"
+else
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+endif
 
 reach: setup
 	HFEXPORT_REACH_OUT=build/reach $(BIN)/python -m pytest -m reach $(PYTEST_ARGS)

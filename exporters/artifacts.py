@@ -83,19 +83,25 @@ class Artifact:
 
     def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The graph's input tensors in graph order. Raises ``ValueError`` for unknown, missing or changed inputs."""
-        if self.prepare is not None and any(name not in inputs for name in self.made):
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        if self.prepare is not None:
             try:
-                inputs = self.prepare({name: value for name, value in inputs.items() if value is not None})
+                inputs = self.prepare(inputs)
             except Exception as error:  # the model's own code refuses what it cannot count in any way it likes
                 reason = f"{type(error).__name__}: {error}"
                 raise ValueError(f"{', '.join(self.made)} cannot be made from the inputs ({reason})") from error
         tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
         for name, value in self.constants.items():
-            if name in inputs and repr(inputs[name]) != repr(value):
+            if name in inputs and _plain(inputs[name]) != _plain(value):
                 raise ValueError(f"{name} was exported as {value!r} and cannot be {inputs[name]!r}")
         unknown = [name for name in tensors if name not in self.input_paths]
         unknown += [name for name, value in inputs.items() if self._is_unknown_setting(name, value)]
         missing = [name for name in self.input_paths if name not in tensors]
+        if unmade := [name for name in missing if name.partition(".")[0] in self.made and self.prepare is None]:
+            raise ValueError(
+                f"{', '.join(unmade)} is made from the other inputs by a model that cannot be built again here; "
+                "pass what exporters.inputs.prepare_export_inputs(model, inputs) makes"
+            )
         if unknown or missing:
             raise ValueError(
                 f"inputs do not fit the graph: unknown {unknown or 'none'}, missing {missing or 'none'}; "
@@ -146,7 +152,7 @@ class Artifact:
             "output_paths": list(self.output_paths),
             "axes": [asdict(axis) for axis in self.axes],
             "input_dtypes": list(self.input_dtypes),
-            "constants": {name: value for name, value in self.constants.items() if isinstance(value, _JSON)},
+            "constants": {name: value for name, value in self.constants.items() if _is_json(value)},
             "made": list(self.made),
             "skeleton": self.skeleton,
             "config": None if self.config is None else config_to_json(self.config),
@@ -201,6 +207,17 @@ class Artifact:
                 raise ValueError(f"{file} may run code as it is read; pass allow_pickle=True if you trust it")
             artifact.program = load_pt2(file, classes)
         return artifact
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_json(item) for item in value)
+    return isinstance(value, _JSON)
+
+
+def _plain(value: Any) -> str:
+    """A constant as text that is the same before it is saved and after: JSON knows no tuples."""
+    return json.dumps(value, default=repr)
 
 
 def _preparer(described: Mapping[str, Any], disabled: Collection[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

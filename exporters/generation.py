@@ -48,6 +48,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_new_tokens": (None, 0),
     "guidance_scale": (None, 1.0),
     "watermarking_config": (None,),
+    "return_timestamps": (None, False),
 }
 
 #: Tokens that are generated to record the calls for them.
@@ -100,6 +101,7 @@ def capture_steps(
         raise ValueError(f"{type(model).__name__} cannot generate; export its forward with export() instead")
     config = _settled(model, generation_config)
     _require_plain_greedy(config)
+    _require_language(model, config)
     _require_prompts(model, inputs)
     register_cache_pytrees(model)
     reads_media = not model.config.is_encoder_decoder and bool(media_of(model, inputs))
@@ -358,6 +360,16 @@ def _require_plain_greedy(config: Any) -> None:
         )
 
 
+def _require_language(model: Any, config: Any) -> None:
+    """Whisper finds out the language of what it hears by a forward of its own, if nobody says it."""
+    detects = getattr(config, "is_multilingual", False) and getattr(config, "lang_to_id", None)
+    if detects and getattr(config, "language", None) is None:
+        raise ValueError(
+            f"{type(model).__name__} would detect the language, which the exported loop does not do; "
+            "set language (and task) in the generation_config"
+        )
+
+
 def _require_known_cache(model: Any, decode: Mapping[str, Any]) -> None:
     if not _layers(decode):
         raise ValueError(
@@ -396,7 +408,9 @@ def _follows(call: Mapping[str, Any], rule: Positions) -> bool:
     if positions is None:
         return True
     seen = int(positions.max()) + 1 if mask is None else int(mask.any(0).nonzero().max()) + 1
-    mask = torch.ones(1, seen) if mask is None else mask[:, :seen]  # without a static cache's places to come
+    mask = (
+        torch.ones(positions.shape[-2], seen) if mask is None else mask[:, :seen]
+    )  # without a static cache's places to come
     return torch.equal(positions, rule.of(mask, positions.shape[-1]).expand_as(positions))
 
 

@@ -15,8 +15,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
-from exporters.registry import Hits, register_export_input_preparer, replaced, workarounds
+from exporters.registry import Hits, Workaround, register_export_input_preparer, replaced, workarounds
 
 
 def prepare_export_inputs(
@@ -29,19 +30,34 @@ def prepare_export_inputs(
         inputs: keyword arguments of its forward. What a preparer would make and is given already stays as it is.
         hits: where the preparers that added something are counted.
         disabled: ids of preparers to leave out.
+
+    Raises:
+        RuntimeError: a preparer failed. TypeError: it returned no mapping.
     """
     prepared = dict(inputs)
     for preparer in workarounds("dynamo", kind="input_preparer", disabled=disabled):
         if any(prepared.get(marker) is None for marker in preparer.targets):
             continue
-        with torch.no_grad():
-            made = preparer.function(model, dict(prepared))
+        made = _made_by(preparer, model, prepared)
         # A value under the name of an input that is there takes its place, as numbers for a tensor of them.
         added = {name: value for name, value in made.items() if name in preparer.targets or prepared.get(name) is None}
         prepared.update(added)
         if hits is not None and added:
             hits.add(preparer)
     return prepared
+
+
+def _made_by(preparer: Workaround, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a preparer returns. It gets tensors of its own, in which it may write."""
+    own = pytree.tree_map_only(torch.Tensor, torch.clone, dict(inputs))
+    try:
+        with torch.no_grad():
+            made = preparer.function(model, own)
+    except Exception as error:
+        raise RuntimeError(f"input preparer {preparer.id} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Mapping):
+        raise TypeError(f"input preparer {preparer.id} returned {made!r}, not a mapping of inputs")
+    return made
 
 
 def values_asked_for(model: torch.nn.Module, call: Callable[[], Any]) -> dict[str, Any]:

@@ -26,7 +26,9 @@ def build_skeleton(described: Mapping[str, Any]) -> Any:
     Raises ``ValueError`` where its class is not to be found here, or does not take these settings.
     """
     try:
-        model_class = class_at(described["class"])
+        model_class: Any = class_at(described["class"])
+        if not isinstance(getattr(model_class, "config_class", None), type):
+            raise TypeError("this is no class of models")
         config = model_class.config_class.from_dict(dict(described["config"]))
         with torch.device("meta"):
             return model_class(config).eval()

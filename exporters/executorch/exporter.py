@@ -15,11 +15,11 @@ from exporters.base import PreparedInputs
 from exporters.configs import DynamoConfig, ExecutorchConfig
 from exporters.dynamo.exporter import DynamoExporter
 from exporters.executorch import convolutions as _convolutions  # noqa: F401  registers the convolutions
+from exporters.executorch import dim_order as _dim_order  # noqa: F401  registers it
 from exporters.executorch import interpolation as _interpolation  # noqa: F401  registers the interpolation
 from exporters.executorch import node_fixes as _node_fixes  # noqa: F401  registers the node fixes
 from exporters.executorch import partitions as _partitions  # noqa: F401  registers the merging of partitions
 from exporters.executorch import program_fixes as _program_fixes  # noqa: F401  registers the program fixes
-from exporters.executorch import dim_order as _dim_order  # noqa: F401  registers it
 from exporters.executorch import scan_emission as _scan_emission  # noqa: F401  registers the emission of scan
 from exporters.executorch import torch_patches as _torch_patches  # noqa: F401  registers the torch patches
 from exporters.executorch.backends import prepare

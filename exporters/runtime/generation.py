@@ -93,12 +93,15 @@ class GenerationExport(dict[str, Any]):
             steps = [str(name) for name in saved["steps"]]
             media = [Medium(**medium) for medium in saved.get("media", ())]
             planes, described = int(saved.get("planes", 0)), saved.get("skeleton")
-        except (KeyError, TypeError) as error:
+            if planes and not isinstance(described, dict):
+                raise TypeError(f"planes are {planes} and the skeleton is {described!r}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"{file} is damaged ({reason}); export and save anew") from error
-        needed = {"embedding", "language_model", "lm_head", "decode"} if media else {"prefill", "decode"}
-        if not needed <= set(steps):
-            raise ValueError(f"{file} is damaged: it names the steps {steps}, without {' or '.join(sorted(needed))}")
+        needed = ["embedding", "language_model", "lm_head", "decode"] if media else ["prefill", "decode"]
+        needed += [step for medium in media for step in (medium.step, medium.projector) if step is not None]
+        if not set(needed) <= set(steps):
+            raise ValueError(f"{file} is damaged: it names the steps {steps}, without {' or '.join(needed)}")
         artifacts = {name: Artifact.load(file.parent / name, allow_pickle=allow_pickle) for name in steps}
         return cls(artifacts, ending, media, planes, None if described is None else build_skeleton(described))
 
@@ -114,8 +117,8 @@ class GenerationExport(dict[str, Any]):
 
         Args:
             input_ids: (batch, length), int64; the prompt, or what the encoder reads.
-            attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). Ones by
-                default.
+            attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). By
+                default 0 where a token is the padding token, unless that ends sequences too.
             max_new_tokens: how many tokens to add at most, at least 1.
             others: what a processor makes beside or in place of ``input_ids``, as at the export.
 
@@ -184,8 +187,9 @@ class GenerationExport(dict[str, Any]):
 
     def _choose(self, logits: torch.Tensor, *, first: bool) -> torch.Tensor:
         never = [*self.ending.suppressed, *(self.ending.suppressed_first if first else ())]
-        if never:
-            logits = logits.index_fill(-1, torch.tensor(never), -torch.inf)
+        if never:  # some of which may be no token, as -1
+            tokens = torch.arange(logits.shape[-1])
+            logits = logits.masked_fill(torch.isin(tokens, torch.tensor(never)), -torch.inf)
         return logits.argmax(-1)
 
     def _prompt(
@@ -206,16 +210,25 @@ class GenerationExport(dict[str, Any]):
         main = "input_ids" if "input_ids" in first.input_paths or self.media else first.input_paths[0]
         if main not in given:
             raise ValueError(f"generation starts from {main}; pass it as at the export")
+        mask = self._mask_of(given[main]) if mask is None else mask
+        given["attention_mask"] = mask
         masked = any("attention_mask" in each.input_paths for each in self.artifacts.values())
-        if not masked and mask is not None and bool((mask == 0).any()):
+        if not masked and bool((mask == 0).any()):
             raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
-        if mask is None:
-            value = given[main]
-            given["attention_mask"] = torch.ones(value.shape[0], value.shape[-1], dtype=torch.int64)
         tokens = given[main]
         if self.ending.start is not None:
-            tokens = torch.tensor(self.ending.start).expand(len(tokens), -1)
+            start = torch.tensor(self.ending.start).expand(len(tokens), -1)
+            tokens = given.pop("decoder_input_ids", start)
+        elif not bool(mask[:, -1].all()):
+            raise ValueError("decoding continues after the last token; pad prompts on the left")
         return _Prompt(given, tokens)
+
+    def _mask_of(self, value: torch.Tensor) -> torch.Tensor:
+        """The mask that ``generate`` would infer: tokens of padding are masked, unless they may end a sequence too."""
+        pad = self.ending.pad
+        if value.dim() == 2 and not value.is_floating_point() and self.ending.eos and pad not in self.ending.eos:
+            return (value != pad).long()
+        return torch.ones(value.shape[0], value.shape[-1], dtype=torch.int64)
 
     def _steps(self, prompt: _Prompt) -> Generator[torch.Tensor, torch.Tensor, None]:
         """The next tokens' logits, (batch, vocabulary), for each token (batch,) that is sent."""
@@ -303,7 +316,8 @@ class GenerationExport(dict[str, Any]):
         needed = [path for path in artifact.input_paths if path not in artifact.made]
         if missing := [path for path in needed if path not in state]:
             raise ValueError(f"{step} takes {', '.join(missing)}; pass as at the export")
-        return artifact(**{path: state[path] for path in needed})
+        given = [name for name in artifact.made if name in state]
+        return artifact(**{path: state[path] for path in (*needed, *given)})
 
 
 @dataclass(frozen=True)

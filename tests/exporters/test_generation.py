@@ -322,3 +322,35 @@ def test_what_is_no_generating_model_is_refused() -> None:
         DynamoExporter().export_for_generation(Mean().eval(), mean_inputs())
     with pytest.raises(ValueError, match="in training mode"):
         DynamoExporter().export_for_generation(llama().train(), prompt(2, 6))
+
+
+def test_suppressed_tokens_are_not_chosen_and_numbers_that_are_no_tokens_do_nothing() -> None:
+    model, inputs = llama(num_hidden_layers=1), prompt(2, 6, padding=2)
+    favourite = int(model.generate(**inputs, max_new_tokens=1, do_sample=False)[0, -1])
+    model.generation_config.suppress_tokens = [favourite, -1, 10**6]
+    model.generation_config.begin_suppress_tokens = [favourite + 1]
+    export = DynamoExporter().export_for_generation(model, inputs)
+    expected = model.generate(**inputs, max_new_tokens=5, do_sample=False)
+    assert favourite not in expected[:, 6:]
+    assert torch.equal(export.generate(**inputs, max_new_tokens=5), expected)
+    # without a mask it is inferred from the padding token, as eager does
+    bare = {"input_ids": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, 0)}
+    expected = model.generate(**bare, max_new_tokens=5, do_sample=False)
+    assert torch.equal(export.generate(**bare, max_new_tokens=5), expected)
+    with pytest.raises(ValueError, match="pad prompts on the left"):
+        export.generate(inputs["input_ids"], inputs["attention_mask"].flip(1), max_new_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"return_timestamps": True}, "sets return_timestamps"),
+        ({"is_multilingual": True, "lang_to_id": {"<|en|>": 5}}, "would detect the language"),
+    ],
+)
+def test_what_whisper_does_beyond_the_best_token_is_refused(fields: dict[str, Any], message: str) -> None:
+    model = llama(num_hidden_layers=1)
+    for name, value in fields.items():
+        setattr(model.generation_config, name, value)
+    with pytest.raises(ValueError, match=message):
+        capture_steps(model, prompt(2, 6))

@@ -61,6 +61,65 @@ def test_a_preparer_needs_a_marker() -> None:
         register_export_input_preparer()
 
 
+@pytest.mark.export
+def test_a_preparer_that_takes_the_place_of_its_marker_does_so_at_each_call(tmp_path: Path) -> None:
+    class Doubled(torch.nn.Module):
+        def forward(self, mel: torch.Tensor) -> torch.Tensor:
+            return mel + 1
+
+    def ten_times(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """In place."""
+        return {"mel": inputs["mel"].mul_(10)}
+
+    register_export_input_preparer("mel")(ten_times)
+    mel = torch.ones(3)
+    artifact = DynamoExporter().export_artifact(Doubled().eval(), {"mel": mel})
+    assert artifact(mel=mel)["output"].tolist() == [11.0, 11.0, 11.0]
+    assert mel.tolist() == [1.0, 1.0, 1.0], "a preparer has tensors of its own"
+
+
+@pytest.mark.export
+def test_a_loaded_artifact_without_a_model_to_ask_says_what_to_pass(tmp_path: Path) -> None:
+    register_export_input_preparer("x", "ends")(_of_windows)
+    DynamoExporter().export_artifact(Windows().eval(), windows(2, 5, 6)).save(tmp_path)
+    loaded = Artifact.load(tmp_path, allow_pickle=True)
+    with pytest.raises(ValueError, match=r"window is made from the other inputs .* pass what exporters.inputs"):
+        loaded(**windows(2, 5, 6))
+    assert loaded(**prepare_export_inputs(Windows(), windows(2, 5, 6)))["output"].tolist() == [1.0, 9.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (RuntimeError("boom"), "input preparer dynamo/signature/odd failed: RuntimeError: boom"),
+        (None, "returned None, not"),
+    ],
+)
+def test_a_preparer_that_is_wrong_is_named(returned: Any, message: str) -> None:
+    def odd(model: Any, inputs: Mapping[str, Any]) -> Any:
+        """Wrong."""
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    register_export_input_preparer("x")(odd)
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        prepare_export_inputs(Windows(), windows(2))
+
+
+@pytest.mark.export
+def test_numbers_made_of_a_tensor_are_compared_with_those_of_the_export(tmp_path: Path) -> None:
+    class Cut(torch.nn.Module):
+        def forward(self, x: torch.Tensor, image_sizes: Any) -> torch.Tensor:
+            return torch.cat([row[: size[0]] for row, size in zip(x, image_sizes, strict=True)])
+
+    inputs = {"x": torch.arange(8.0).reshape(2, 4), "image_sizes": torch.tensor([[2, 3], [4, 1]])}
+    artifact = DynamoExporter().export_artifact(Cut().eval(), inputs, {"dynamic": False})
+    assert artifact(**inputs)["output"].tolist() == [0.0, 1.0, 4.0, 5.0, 6.0, 7.0]
+    with pytest.raises(ValueError, match="image_sizes was exported as"):
+        artifact(**{**inputs, "image_sizes": torch.tensor([[1, 3], [4, 1]])})
+
+
 def test_sizes_of_images_become_numbers() -> None:
     made = prepare_export_inputs(Windows(), {"image_sizes": torch.tensor([[4, 8], [2, 2]])})
     assert made["image_sizes"] == [(4, 8), (2, 2)]

@@ -10,8 +10,7 @@ from hfexport_bot.schema import CaseId, CaseReport, OutcomeKind
 from hfexport_bot.verdicts.compare import describe
 from tests.reach.classes import RANDOM, is_quick, promised_cases
 
-# One worker of pytest-xdist gets them all: they share a sweep.
-pytestmark = [pytest.mark.reach, pytest.mark.process, pytest.mark.xdist_group("reach")]
+pytestmark = [pytest.mark.reach, pytest.mark.process]
 
 
 @pytest.mark.parametrize(
