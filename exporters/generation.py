@@ -408,9 +408,8 @@ def _follows(call: Mapping[str, Any], rule: Positions) -> bool:
     if positions is None:
         return True
     seen = int(positions.max()) + 1 if mask is None else int(mask.any(0).nonzero().max()) + 1
-    mask = (
-        torch.ones(positions.shape[-2], seen) if mask is None else mask[:, :seen]
-    )  # without a static cache's places to come
+    # Without the places to come of a static cache.
+    mask = torch.ones(positions.shape[-2], seen) if mask is None else mask[:, :seen]
     return torch.equal(positions, rule.of(mask, positions.shape[-1]).expand_as(positions))
 
 

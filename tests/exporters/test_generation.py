@@ -259,7 +259,7 @@ def test_without_a_mask_padding_is_refused_and_the_rest_is_right() -> None:
 
 
 def test_the_steps_are_what_generate_really_calls() -> None:
-    steps = capture_steps(llama(), prompt(2, 6, padding=2))
+    steps = capture_steps(llama(), prompt(2, 6, padding=2)).steps
     shapes = {name: {n: tuple(t.shape) for n, t in named_leaves(step.inputs).items()} for name, step in steps.items()}
     assert shapes["prefill"] == {"input_ids": (2, 6), "position_ids": (2, 6), "attention_mask": (2, 6)}
     decode = shapes["decode"]
