@@ -79,6 +79,32 @@ def _fix_stack_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.Node
     return True
 
 
+@register_fx_node_fix("executorch", upstream="https://github.com/pytorch/executorch/issues/11449")
+def _fix_copy_into_place_of_dynamic_axes(module: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """``x[..., 0] = y`` is lowered with an unsqueeze of ``y``, of which XNNPACK refuses more than one dynamic axis.
+
+    A view of ``y`` is copied into a slice of the same place instead.
+    """
+    if node.target is not _aten.copy_.default or node.users or not _has_dynamic_axes(node):
+        return False
+    place: Any = node.args[0]
+    value: Any = node.args[1]
+    if place.target is not _aten.select.int or value.meta["val"].dim() != place.meta["val"].dim():
+        return False
+    source, axis, index = place.args
+    if not isinstance(index, int) or index < 0:
+        return False
+    axis %= source.meta["val"].dim()
+    with module.graph.inserting_before(node):
+        piece = module.graph.call_function(_aten.slice.Tensor, (source, axis, index, index + 1))
+        piece.meta["val"] = place.meta["val"].unsqueeze(axis)
+        view = module.graph.call_function(_aten.reshape.default, (value, _sizes_with_axis(module.graph, value, axis)))
+        view.meta["val"] = value.meta["val"].unsqueeze(axis)
+    node.args = (piece, view)
+    node.meta["val"] = piece.meta["val"]
+    return True
+
+
 def _has_dynamic_axes(node: torch.fx.Node) -> bool:
     """Whether a node's value is of those that XNNPACK would take, and has more dynamic axes than it can reshape."""
     value = node.meta.get("val")

@@ -148,6 +148,25 @@ def test_a_stack_of_dynamic_axes_lowers_only_with_the_workaround() -> None:
         ExecutorchExporter().export(model, {"x": torch.randn(2, 5)}, {"disabled": {fix}})
 
 
+class ScaledInPlace(torch.nn.Module):
+    """The pattern of points that are scaled to the size of a picture. points: (batch, points, 2)."""
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        points = points.clone()
+        points[:, :, 0] = points[:, :, 0] / 3
+        return 2 * points - 1
+
+
+def test_a_copy_into_a_place_of_dynamic_axes_lowers_only_with_the_workaround() -> None:
+    model, fix = ScaledInPlace().eval(), "executorch/node_fixes/fix_copy_into_place_of_dynamic_axes"
+    inputs, other = {"points": torch.randn(2, 5, 2)}, torch.randn(3, 7, 2)
+    artifact = ExecutorchExporter().export_artifact(model, inputs)
+    torch.testing.assert_close(artifact(points=other)["output"], model(other), rtol=1e-4, atol=1e-4)
+    assert artifact.workarounds[fix] == 1
+    with pytest.raises(StageError, match="only supports 1 dynamic dimension"):
+        ExecutorchExporter().export(model, inputs, {"disabled": {fix}})
+
+
 class MixedConcatenation(torch.nn.Module):
     """The pattern of labels that are padded with floats."""
 
