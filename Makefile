@@ -38,11 +38,11 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --editable .
 	@touch $@
 
-# Two workers; then the reach sweep, which has workers of its own.
+# Two workers; then what starts processes, and sends them signals, and the reach sweep, which has workers of its own.
 test: setup
 ifeq ($(strip $(PYTEST_ARGS)),)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not reach"
-	$(BIN)/python -m pytest -m "reach and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not process"
+	$(BIN)/python -m pytest -m "process and not slow"
 else
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 endif

@@ -99,7 +99,7 @@ def gemma4(full_width: int) -> Any:
 @pytest.mark.parametrize("full_width", [16, 8], ids=["several-widths", "one-width"])
 def test_T11_the_cache_of_each_layer_has_its_own_width(full_width: int) -> None:
     """https://github.com/huggingface/optimum/issues/2436, and as control a model whose heads have one width."""
-    decode = named_leaves(capture_steps(gemma4(full_width), prompt(2, 7, left=2))["decode"].inputs)
+    decode = named_leaves(capture_steps(gemma4(full_width), prompt(2, 7, left=2)).steps["decode"].inputs)
     assert decode["cache.layers.0.keys"].shape == (2, 2, WINDOW - 1, 8)
     assert decode["cache.layers.1.keys"].shape == (2, 2, 7, full_width)
 

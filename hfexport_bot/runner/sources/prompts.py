@@ -11,6 +11,7 @@ import torch
 
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.inputs import Sizes, make_plan, ordinary_tokens
+from hfexport_bot.runner.sources.media import placeholder_id
 from hfexport_bot.runner.sources.probes import padded
 from hfexport_bot.schema import UnavailableCause
 
@@ -44,7 +45,15 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     model.generation_config.use_cache = True
     main = getattr(model, "main_input_name", "input_ids")
     taken = inspect.signature(type(model).forward).parameters
-    if main != "input_ids" or any(name in taken for name in _MEDIA):
+    media = [name for name in _MEDIA if name in taken]
+    if main != "input_ids" or media:
+        tokens_of_media = [placeholder_id(model.config, modality) for modality in ("image", "audio")]
+        if not model.config.is_encoder_decoder and tokens_of_media == [None, None]:
+            needed = ", ".join(media) or main
+            message = (
+                f"{type(model).__name__} generates from {needed}, and no token stands for its features"
+            )
+            raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
         return _media_prompts(model, seed)
     tokens = ordinary_tokens(model.config)
     pad = _padding_token(model)

@@ -178,7 +178,7 @@ def test_a_concatenation_promotes_its_tensors() -> None:
     model = MixedConcatenation().eval()
     inputs = {"marks": torch.ones(2, 3, dtype=torch.long), "x": torch.randn(2, 4)}
     artifact = ExecutorchExporter().export_artifact(model, inputs, {"backend": "portable"})
-    assert artifact.workarounds == {"executorch/node_fixes/fix_cat_of_mixed_dtypes": 1}
+    assert artifact.workarounds["executorch/node_fixes/fix_cat_of_mixed_dtypes"] == 1
     other = {"marks": torch.ones(3, 5, dtype=torch.long), "x": torch.randn(3, 2)}
     assert torch.equal(artifact(**other)["output"], model(**other))
 

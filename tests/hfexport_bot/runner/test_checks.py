@@ -90,7 +90,17 @@ def test_a_sound_graph_passes_everywhere_and_is_measured(exporter: Any) -> None:
     found = checked(case_of(Toy()), exporter=exporter, stages=stages)
     assert found.failure is None
     assert statuses(found) == dict.fromkeys(
-        ("batch_1", "batch_3", "pad_right", "pad_left", "length_11", "changed_input_ids", "changed_attention_mask"),
+        (
+            "batch_1",
+            "batch_3",
+            "pad_right",
+            "pad_left",
+            "length_10",
+            "length_6",
+            "length_11",
+            "changed_input_ids",
+            "changed_attention_mask",
+        ),
         "pass",
     )
     assert stages[:4] == ["load", "run", "parity", "run"]
@@ -166,7 +176,7 @@ class WrongElsewhere(Toy):
         return {"logits": logits / (traced if exporting() else attention_mask.shape[self.axis])}
 
 
-@pytest.mark.parametrize(("axis", "wrong"), [(0, {"batch_1", "batch_3"}), (1, {"length_11"})])
+@pytest.mark.parametrize(("axis", "wrong"), [(0, {"batch_1", "batch_3"}), (1, {"length_6", "length_10", "length_11"})])
 def test_a_graph_wrong_at_another_shape_is_a_parity_break(axis: int, wrong: set[str]) -> None:
     found = checked(case_of(WrongElsewhere(axis)))
     assert {name for name, status in statuses(found).items() if status == "parity"} == wrong

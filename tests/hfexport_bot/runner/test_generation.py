@@ -15,6 +15,7 @@ from hfexport_bot.runner.checks import Checked
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation, continuation_of
 from hfexport_bot.runner.sources import ModelCase, find_model_case
+from hfexport_bot.runner.sources.inputs import ordinary_tokens
 from hfexport_bot.schema import OutcomeKind, Task
 
 pytestmark = pytest.mark.export
@@ -42,6 +43,7 @@ class Counting(nn.Module):
         super().__init__()
         self.steps = steps
         self.largest_batch = largest_batch
+        self.config = SimpleNamespace(vocab_size=VOCABULARY)
         self.generation_config = SimpleNamespace(pad_token_id=0)
 
     def logits(self, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
@@ -71,6 +73,7 @@ class Export:
         broken: str = "",
     ) -> None:
         self.model = model
+        self.media = ()
         self.shift = shift or {}
         self.tokens = tokens
         self.artifacts: dict[str, Any] = {name: stub_artifact(name == broken) for name in ("prefill", "decode")}
@@ -281,7 +284,7 @@ def test_eager_decodes_along_a_continuation_whatever_it_would_pick() -> None:
     case = find_model_case(LlamaForCausalLM, task=Task.GENERATE)
     model: Any = case.model
     assert (model.config.use_cache, model.generation_config.use_cache) == (True, True)
-    continuation = continuation_of(case.inputs)
+    continuation = continuation_of(case.inputs, ordinary_tokens(model.config))
     assert case.inputs["attention_mask"].tolist() == [[0] * 2 + [1] * 5, [1] * 7]
     assert continuation.flatten()[:12].tolist() == case.inputs["input_ids"].flatten()[2:].tolist()
     found = run_eager(Decoding(model, continuation), case.inputs, SEED)
