@@ -50,9 +50,7 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
         tokens_of_media = [placeholder_id(model.config, modality) for modality in ("image", "audio")]
         if not model.config.is_encoder_decoder and tokens_of_media == [None, None]:
             needed = ", ".join(media) or main
-            message = (
-                f"{type(model).__name__} generates from {needed}, and no token stands for its features"
-            )
+            message = f"{type(model).__name__} generates from {needed}, and no token stands for its features"
             raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
         return _media_prompts(model, seed)
     tokens = ordinary_tokens(model.config)
