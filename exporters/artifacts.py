@@ -90,7 +90,7 @@ class Artifact:
             except Exception as error:  # the model's own code refuses what it cannot count in any way it likes
                 reason = f"{type(error).__name__}: {error}"
                 raise ValueError(f"{', '.join(self.made)} cannot be made from the inputs ({reason})") from error
-        tensors = named_leaves({k: v for k, v in inputs.items() if k not in self.constants and v is not None})
+        tensors = named_leaves({name: value for name, value in inputs.items() if name not in self.constants})
         for name, value in self.constants.items():
             if name in inputs and _plain(inputs[name]) != _plain(value):
                 raise ValueError(f"{name} was exported as {value!r} and cannot be {inputs[name]!r}")

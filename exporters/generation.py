@@ -33,7 +33,7 @@ _KNOWN = {"input_ids", "decoder_input_ids", "attention_mask", "position_ids", "e
 _TOKENS = ("input_ids", "decoder_input_ids", "position_ids")
 
 #: Arguments of generate that hold pictures or sound for an encoder to read.
-_SOUND = ("input_features", "input_values", "pixel_values")
+_MEDIA = ("input_features", "input_values", "pixel_values")
 
 #: Settings of ``generate`` that change which token is the best one, with the values that change nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -338,7 +338,7 @@ def _require_prompts(model: Any, inputs: Mapping[str, Any]) -> None:
     if settings := sorted(name for name, value in inputs.items() if not named_leaves({name: value})):
         raise ValueError(f"inputs hold {', '.join(settings)}, no tensor; settings go into the generation_config")
     main = getattr(model, "main_input_name", "input_ids")
-    if model.config.is_encoder_decoder and main in _SOUND:
+    if model.config.is_encoder_decoder and main in _MEDIA:
         if inputs.get(main) is None or inputs[main].shape[0] < 2:
             raise ValueError(f"give {main} of at least two samples, and what a processor makes beside them")
         return
