@@ -199,7 +199,9 @@ def test_cancelling_leaves_no_process(client: Client) -> None:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_the_end_of_the_trusted_side_is_the_end_of_all(tmp_path: Path, end: signal.Signals) -> None:
     script = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A shell has its background jobs ignore SIGINT, and they hand that down.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from hfexport_bot.execution.client import run_cases\n"
         "from hfexport_bot.schema import CaseRequest, RunnerSetup\n"
         "request = CaseRequest(id='tiny/grandchild/onnx/dynamic/forward', module='m')\n"

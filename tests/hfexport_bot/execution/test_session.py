@@ -139,8 +139,13 @@ def test_an_interrupt_cancels_both_sides_and_waits_for_them() -> None:
         assert cancelled.wait(10)
         ended.append(side)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_session([case("A")], base=BASE, head=HEAD, run_cases=Runner(act))
+    # A shell has its background jobs ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_session([case("A")], base=BASE, head=HEAD, run_cases=Runner(act))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sorted(ended) == ["base", "head"]
 
 
