@@ -118,7 +118,7 @@ RANDOM = frozenset({"SpeechT5ForTextToSpeech"})
 
 #: Types chosen for variety, whose base classes run in every ``make test``: plain attention, shared layers,
 #: disentangled attention, packed windows, learned positions, ALiBi, rotary positions, sliding windows, experts, a state
-#: space, relative buckets, convolutions over sound, shifted windows of an image.
+#: space, relative buckets, convolutions over sound, patches of series, shifted windows of an image.
 QUICK = (
     "bert",
     "albert",
@@ -132,6 +132,7 @@ QUICK = (
     "mamba",
     "t5",
     "whisper",
+    "patchtst",
     "swin",
 )
 #: Generation that runs in every ``make test``, with its backends.
