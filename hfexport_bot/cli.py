@@ -6,7 +6,6 @@ interrupted. Everything heavier than the schema is imported inside the command t
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -17,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.schema import Backend, Report, Shapes, Task, VerdictKind, WorkaroundInfo
+from hfexport_bot.options import exporting, overrides_of, running
+from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,21 +34,7 @@ if TYPE_CHECKING:
 
 CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
-
-
-class _Amount(click.FloatRange):
-    """More than nothing and at most ``largest``, which is the settings file's limit too."""
-
-    def __init__(self, largest: float) -> None:
-        super().__init__(0, largest, min_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):  # neither below nor above any bound
-            self.fail(f"{value} is no number.", param, ctx)
-        return number
 
 
 @dataclass
@@ -70,52 +56,11 @@ def cli(process: _Process, /, debug: bool) -> None:
     process.debug = debug
 
 
-def _common(command: _Command) -> _Command:
-    """The options of every command that runs cases."""
-    options = (
-        click.option(
-            "--backend",
-            "backends",
-            multiple=True,
-            type=click.Choice([each.value for each in Backend]),
-            help="What to export to; may be repeated. Default: all.",
-        ),
-        click.option(
-            "--shapes",
-            multiple=True,
-            type=click.Choice([each.value for each in Shapes]),
-            help="Whether other sizes than the traced ones must work; may be repeated. Default: dynamic.",
-        ),
-        click.option(
-            "--task",
-            "tasks",
-            multiple=True,
-            type=click.Choice([each.value for each in Task]),
-            help="One forward, or prefill and decode of the classes that generate; may be repeated. Default: forward.",
-        ),
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            default="hfexport-out",
-            show_default=True,
-            help="Folder for report.md and report.json.",
-        ),
-        click.option("--seconds", type=_Amount(86_400), help="Wall time of one case."),
-        click.option("--memory-gb", type=_Amount(4_096), help="Memory of one case, GiB."),
-        click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
-        click.option(
-            "--disable-workaround",
-            "disabled",
-            multiple=True,
-            metavar="ID",
-            help="Run without this workaround; may be repeated.",
-        ),
-        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and no table."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_tree = click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
+)
 
 
 @cli.command()
@@ -134,7 +79,8 @@ def _common(command: _Command) -> _Command:
     type=click.Choice([each.value for each in VerdictKind]),
     help="Verdict that fails the run; may be repeated. Default: regression.",
 )
-@_common
+@exporting
+@running
 @click.pass_obj
 def run(
     process: _Process,
@@ -156,12 +102,9 @@ def run(
 
 @cli.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@click.option(
-    "--tree",
-    type=click.Path(path_type=Path),
-    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
-)
-@_common
+@_tree
+@exporting
+@running
 @click.pass_obj
 def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **options: Any) -> int:
     """Export models of one revision; no git needed.
@@ -178,11 +121,48 @@ def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **op
 
 
 @cli.command()
-def schema() -> None:
+@click.argument("models", nargs=-1, metavar="[MODEL...]")
+@_tree
+@running
+@click.pass_obj
+def cases(
+    process: _Process,
+    /,
+    models: tuple[str, ...],
+    tree: Path | None,
+    jobs: int | None,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Tell which model classes can be built, fed and run in eager, from which source, and why the others can't.
+
+    Nothing is exported. MODEL is as for check; without one, every public model class is tried.
+    """
+    from rich.console import Console
+
+    from hfexport_bot.commands import survey_models
+    from hfexport_bot.reporting.census import print_census
+
+    around = _surroundings(process, jobs, None, quiet)
+    census = survey_models(models, tree, overrides_of(**options), around)
+    if as_json:
+        click.echo(census.model_dump_json(indent=2))
+    elif not quiet:
+        print_census(census, Console())
+    if census.failure:
+        raise RunError(census.failure)
+    return CLEAN
+
+
+@cli.command()
+@click.option("--census", is_flag=True, help="The schema of what `cases --json` prints.")
+def schema(census: bool) -> None:
     """Print the JSON schema of report.json."""
     import json
 
-    click.echo(json.dumps(Report.model_json_schema(mode="serialization"), indent=2))
+    model = Census if census else Report
+    click.echo(json.dumps(model.model_json_schema(mode="serialization"), indent=2))
 
 
 @cli.group()
@@ -233,52 +213,21 @@ def _carry_out(
     process: _Process,
     work: Callable[[Overrides, Surroundings], Finished],
     *,
-    backends: tuple[str, ...],
-    shapes: tuple[str, ...],
-    tasks: tuple[str, ...],
-    fail_on: tuple[str, ...],
     out: Path,
-    seconds: float | None,
-    memory_gb: float | None,
     jobs: int | None,
-    disabled: tuple[str, ...],
     quiet: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Run a command's work between its options and its reports."""
     from rich.console import Console
 
-    from hfexport_bot.commands import Surroundings
     from hfexport_bot.reporting import write_reports
     from hfexport_bot.reporting.terminal import print_report
-    from hfexport_bot.settings import Overrides
     from hfexport_bot.verdicts.compare import failing
 
     _check_writable(out)
-    overrides = Overrides(
-        backends=tuple(map(Backend, backends)),
-        shapes=tuple(map(Shapes, shapes)),
-        tasks=tuple(map(Task, tasks)),
-        fail_on=tuple(map(VerdictKind, fail_on)),
-        seconds=seconds,
-        memory_gb=memory_gb,
-        disabled_workarounds=disabled,
-    )
-
-    @contextmanager
-    def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
-        with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
-            yield on_event
-
-    around = Surroundings(
-        run_cases=process.run_cases or _real_run_cases(),
-        list_workarounds=process.list_workarounds or _real_list_workarounds(),
-        watch=watch,
-        today=datetime.now(UTC).date(),
-        jobs=jobs,
-        logs=out.resolve() / "logs",
-    )
-    finished = work(overrides, around)
+    finished = work(overrides_of(**options), _surroundings(process, jobs, out.resolve() / "logs", quiet))
     written = write_reports(finished.report, out)
     if as_json:
         click.echo(finished.report.model_dump_json(indent=2))
@@ -288,6 +237,26 @@ def _carry_out(
     if finished.failure:
         raise RunError(finished.failure)
     return FINDINGS if failing(finished.report) else CLEAN
+
+
+def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
+    from rich.console import Console
+
+    from hfexport_bot.commands import Surroundings
+
+    @contextmanager
+    def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
+        with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
+            yield on_event
+
+    return Surroundings(
+        run_cases=process.run_cases or _real_run_cases(),
+        list_workarounds=process.list_workarounds or _real_list_workarounds(),
+        watch=watch,
+        today=datetime.now(UTC).date(),
+        jobs=jobs,
+        logs=logs,
+    )
 
 
 @contextmanager

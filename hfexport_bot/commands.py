@@ -12,15 +12,27 @@ from pathlib import Path
 
 from hfexport_bot.changes.affected import Selection, select
 from hfexport_bot.changes.git import Git
-from hfexport_bot.changes.layout import detect_layout
-from hfexport_bot.changes.place import find_place
-from hfexport_bot.changes.targets import resolve_targets
-from hfexport_bot.changes.tree import FolderTree, GitTree
+from hfexport_bot.changes.layout import EXPORTERS, detect_layout
+from hfexport_bot.changes.place import Place, find_place, installed_root
+from hfexport_bot.changes.targets import every_model, resolve_targets
+from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase, not_planned, plan_cases
-from hfexport_bot.schema import Layout, OutcomeKind, Report, Revision, RunnerSetup, WorkaroundInfo
+from hfexport_bot.plan import PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.schema import (
+    Backend,
+    Census,
+    CensusEntry,
+    Layout,
+    Outcome,
+    OutcomeKind,
+    Report,
+    Revision,
+    RunnerSetup,
+    Shapes,
+    WorkaroundInfo,
+)
 from hfexport_bot.settings import (
     SETTINGS_PATH,
     AcceptedEntry,
@@ -77,7 +89,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 
     layout = detect_layout(head_tree)
     selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout)
-    planned = plan_cases(selection, settings.backends, settings.shapes, settings.tasks)
+    planned = _plan(selection, settings, layout, base_tree, head_tree)
 
     result = SessionResult()
     if planned:
@@ -120,21 +132,11 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     started = time.monotonic()
     place = find_place(names, folder)
     tree = FolderTree(place.root)
-    installed = place.layout is Layout.INSTALLED
-    file = SettingsFile() if installed else read_settings(tree.read, str(place.root))
-    settings = combine(file, file, overrides)
-    _check_disabled(settings, around)
+    settings, setup = _one_revision(place, overrides, around)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
-    planned = plan_cases(selection, settings.backends, settings.shapes, settings.tasks)
+    planned = _plan(selection, settings, place.layout, tree, tree)
     if not planned:
         raise UsageError(f"none of the classes of {', '.join(names)} generates; leave out --task to run their forward")
-    setup = _setup(
-        place.layout,
-        None if installed else place.root,
-        settings,
-        settings.head_hooks,
-        _log_dir(around, "head"),
-    )
     with ExitStack() as open_things:
         result = _run(planned, None, setup, around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
@@ -150,6 +152,65 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
         fail_on=settings.fail_on,
     )
     return Finished(report, report.failure)
+
+
+def survey_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Census:
+    """Find out which model classes have a model and inputs that eager takes; of all models where none is named.
+
+    Raises `UsageError` for an unknown model or class, naming the nearest, and for wrong settings.
+    """
+    started = time.monotonic()
+    place = find_place(names, folder)
+    tree = FolderTree(place.root)
+    settings, setup = _one_revision(place, overrides, around)
+    targets = resolve_targets(place.names, tree, place.layout) if names else every_model(tree, place.layout)
+    planned = plan_cases(
+        Selection(affected=targets), (Backend.DYNAMO,), (Shapes.DYNAMIC,), settings.tasks, settings.variants
+    )
+    with ExitStack() as open_things:
+        result = _run(planned, None, setup.model_copy(update={"survey": True}), around, open_things)
+    return Census(
+        revision=Revision(name=place.name),
+        entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
+        failure=_failure(result),
+        seconds=time.monotonic() - started,
+        versions=result.versions,
+    )
+
+
+def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
+    return CensusEntry(
+        model=case.id.model,
+        class_name=case.id.class_name,
+        task=case.id.task,
+        outcome=outcome.kind,
+        source=outcome.source,
+        tried=outcome.tried,
+        cause=outcome.cause,
+        message=outcome.message,
+        parameters=outcome.parameters,
+        fed=outcome.fed,
+        seconds=outcome.seconds,
+    )
+
+
+def _one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tuple[Settings, RunnerSetup]:
+    """The settings of a folder, or of the installed transformers, and how to set up its runner."""
+    installed = place.layout is Layout.INSTALLED
+    file = SettingsFile() if installed else read_settings(FolderTree(place.root).read, str(place.root))
+    settings = combine(file, file, overrides)
+    _check_disabled(settings, around)
+    tree = None if installed else place.root
+    return settings, _setup(place.layout, tree, settings, settings.head_hooks, _log_dir(around, "head"))
+
+
+def _plan(selection: Selection, settings: Settings, layout: Layout, base: Tree, head: Tree) -> tuple[PlannedCase, ...]:
+    if layout is not Layout.TRANSFORMERS:  # what exports is the installed transformers, on either side
+        root = installed_root()
+        base = head = FolderTree(root) if root else head
+    there = [tree.read(EXPORTERS[layout]) is not None for tree in (base, head)]
+    engines = choose_engines(settings.engine, layout, *there)
+    return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
 
 
 def _run(
@@ -172,6 +233,7 @@ def _setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, 
         cases_hook=hooks.cases,
         workarounds_file=hooks.workarounds,
         disabled_workarounds=settings.disabled_workarounds,
+        sources=settings.sources,
         log_dir=log_dir,
     )
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hfexport_bot.changes.affected import AffectedModule, Selection
-from hfexport_bot.schema import Backend, CaseId, NotRun, Shapes, Task
+from hfexport_bot.changes.layout import EXPORTERS
+from hfexport_bot.errors import UsageError
+from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task
 
 #: Backends from the quickest to the slowest, so that most findings come early.
 _BACKEND_ORDER = (Backend.DYNAMO, Backend.ONNX, Backend.EXECUTORCH)
@@ -22,21 +25,67 @@ class PlannedCase:
     reason: str
 
 
+@dataclass(frozen=True)
+class Engines:
+    """Who exports on each side."""
+
+    base: tuple[Engine, ...] = (Engine.OWN,)
+    head: tuple[Engine, ...] = (Engine.OWN,)
+
+
+class _Kind(NamedTuple):
+    shapes: Shapes
+    task: Task
+    variant: str
+    engine: Engine
+
+
+def choose_engines(choice: EngineChoice, layout: Layout, base: bool, head: bool) -> Engines:
+    """Who exports on each side, given what was asked for and whether the side's transformers has exporters.
+
+    Raises `UsageError` where the repository's engine was asked for and neither side has it.
+    """
+    if choice is EngineChoice.AUTO:
+        choice = EngineChoice.BOTH if layout is Layout.TRANSFORMERS and (base or head) else EngineChoice.OWN
+    if choice is EngineChoice.OWN:
+        return Engines()
+    if not (base or head):
+        raise UsageError(
+            f"engine {choice.value}: there is no {EXPORTERS[layout]}; use --engine own, or a transformers that has it"
+        )
+    own = (Engine.OWN,) if choice is EngineChoice.BOTH else ()
+    repo = (Engine.REPO,)
+    return Engines(base=own + (repo if base else ()), head=own + (repo if head else ()))
+
+
 def plan_cases(
-    selection: Selection, backends: Sequence[Backend], shapes: Sequence[Shapes], tasks: Sequence[Task]
+    selection: Selection,
+    backends: Sequence[Backend],
+    shapes: Sequence[Shapes],
+    tasks: Sequence[Task],
+    variants: Sequence[str] = (),
+    engines: Engines | None = None,
 ) -> tuple[PlannedCase, ...]:
     """Every affected class with every backend, kind of shapes and task: cheap backends first, then as selected.
 
     ``generate`` has cases for the classes that generate. A class that moved with its file is one case under head's
-    name; a class that only base has keeps base's.
+    name; a class that only base has keeps base's. ``variants`` come beside the plain model.
     """
-    kinds = [(kind, task) for kind in Shapes for task in Task if kind in shapes and task in tasks]
+    engines = engines or Engines()
+    kinds = [
+        _Kind(kind, task, variant, engine)
+        for kind in Shapes
+        for task in Task
+        for variant in ("", *variants)
+        for engine in Engine
+        if kind in shapes and task in tasks and engine in (*engines.base, *engines.head)
+    ]
     cases: dict[CaseId, PlannedCase] = {}
     for backend in (each for each in _BACKEND_ORDER if each in backends):
         for module in selection.affected:
             for name in _names(module):
-                for kind, task in kinds:
-                    case = _case(module, name, backend, kind, task)
+                for kind in kinds:
+                    case = _case(module, name, backend, kind, engines)
                     if case is not None:
                         cases[case.id] = case
     return tuple(cases.values())
@@ -57,15 +106,17 @@ def _names(module: AffectedModule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*module.head_classes, *module.base_classes)))
 
 
-def _case(module: AffectedModule, name: str, backend: Backend, shapes: Shapes, task: Task) -> PlannedCase | None:
-    generates = task is Task.GENERATE
+def _case(module: AffectedModule, name: str, backend: Backend, kind: _Kind, engines: Engines) -> PlannedCase | None:
+    generates = kind.task is Task.GENERATE
     base = module.base if name in (module.base_generating if generates else module.base_classes) else None
     head = module.head if name in (module.head_generating if generates else module.head_classes) else None
+    base = base if kind.engine in engines.base else None
+    head = head if kind.engine in engines.head else None
     file = head or base
     if file is None:
         return None
     return PlannedCase(
-        id=CaseId(model=file.model, class_name=name, backend=backend, shapes=shapes, task=task),
+        id=CaseId(model=file.model, class_name=name, backend=backend, **kind._asdict()),
         base_module=base.module if base else None,
         head_module=head.module if head else None,
         reason=module.reason,

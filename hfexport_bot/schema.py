@@ -20,6 +20,8 @@ MAX_LINE_BYTES = 1 << 20
 MAX_MESSAGE_CHARS = 8_000
 #: Longest name (of a tensor, a stage, a file) in characters.
 MAX_NAME_CHARS = 300
+#: Most sources asked, and inputs fed, that an outcome lists.
+MAX_TRIES = 100
 
 
 def _encodable(value: Any) -> Any:
@@ -52,6 +54,22 @@ class Task(StrEnum):
 
     FORWARD = "forward"
     GENERATE = "generate"
+
+
+class Engine(StrEnum):
+    """Who exports."""
+
+    OWN = "own"  # this project's ``exporters``
+    REPO = "repo"  # the ``transformers.exporters`` of the revision under test
+
+
+class EngineChoice(StrEnum):
+    """Which engines a run asks for: ``auto`` is both where the revision is a checkout that has exporters."""
+
+    OWN = "own"
+    REPO = "repo"
+    BOTH = "both"
+    AUTO = "auto"
 
 
 #: Every stage of a case in the order it runs. A failure names one of them.
@@ -122,6 +140,15 @@ class UnavailableCause(StrEnum):
     TOO_BIG = "too big"
 
 
+class Source(StrEnum):
+    """Where a model and its inputs may come from, in the order they are asked."""
+
+    REPOSITORY = "repository"  # the function that the repository's settings name
+    MODEL_TESTS = "model tests"  # the checkout's own tests of the model
+    SYNTHESISED = "synthesised"  # a tiny configuration made from the config class
+    CHECKPOINT = "hub checkpoint"  # a checkpoint that the settings name
+
+
 class VerdictKind(StrEnum):
     """What a change did to a case: base against head."""
 
@@ -139,14 +166,16 @@ class VerdictKind(StrEnum):
     NO_BASELINE = "no-baseline"
 
 
-_ID_PATTERN = re.compile(r"^[\w.\-]+(/[\w.\-]+)*$")
+_ID_PATTERN = re.compile(r"(?P<path>[\w.\-]+(/[\w.\-]+)*)(\+(?P<variant>\w+))?(@(?P<engine>\w+))?")
 
 
 class CaseId(BaseModel):
     """One case: class x backend x shapes x task.
 
     Written as a path wherever it appears, ``llama/LlamaForCausalLM/onnx/dynamic/forward``. ``model`` is the model's
-    folder in a transformers checkout and the module's path, which may have several segments, elsewhere.
+    folder in a transformers checkout and the module's path, which may have several segments, elsewhere. A run may have
+    a case several times: with one of the model's own switches turned, its ``variant``, and with another engine. Then
+    the path goes on, ``.../forward+eager_attention@repo``.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -156,16 +185,23 @@ class CaseId(BaseModel):
     backend: Backend
     shapes: Shapes = Shapes.DYNAMIC
     task: Task = Task.FORWARD
+    variant: Annotated[str, Field(pattern=r"^\w*$")] = ""
+    engine: Engine = Engine.OWN
 
     def __str__(self) -> str:
-        return "/".join((self.model, self.class_name, self.backend, self.shapes, self.task))
+        path = "/".join((self.model, self.class_name, self.backend, self.shapes, self.task))
+        variant = f"+{self.variant}" if self.variant else ""
+        return path + variant + (f"@{self.engine}" if self.engine is not Engine.OWN else "")
 
     @classmethod
     def parse(cls, text: str) -> CaseId:
         """Read a path. Raises ``ValueError`` that says what the path should look like."""
-        parts = text.split("/")
-        if len(parts) < 5 or not _ID_PATTERN.match(text):
-            raise ValueError(f"{text!r} is no case id; expected MODEL/CLASS/BACKEND/SHAPES/TASK")
+        found = _ID_PATTERN.fullmatch(text)
+        parts = found["path"].split("/") if found else []
+        if found is None or len(parts) < 5:
+            raise ValueError(
+                f"{text!r} is no case id; expected MODEL/CLASS/BACKEND/SHAPES/TASK, and +VARIANT or @ENGINE behind it"
+            )
         model, (class_name, backend, shapes, task) = "/".join(parts[:-4]), parts[-4:]
         return cls(
             model=model,
@@ -173,6 +209,8 @@ class CaseId(BaseModel):
             backend=Backend(backend),
             shapes=Shapes(shapes),
             task=Task(task),
+            variant=found["variant"] or "",
+            engine=Engine(found["engine"] or Engine.OWN),
         )
 
     @model_validator(mode="before")
@@ -259,9 +297,20 @@ class Component(Record):
     opset: int | None = None
 
 
+class SourceTry(Record):
+    """One source that was asked for a model and inputs. ``name`` is its test class or checkpoint; ``cause`` and
+    ``message`` say why it had none, and are empty where it had."""
+
+    source: Name
+    name: Name = ""
+    cause: UnavailableCause | None = None
+    message: Text = ""
+
+
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
-    its own case."""
+    its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
+    ``fed`` names the tensors that its forward got."""
 
     kind: OutcomeKind
     stage: Name = ""
@@ -277,6 +326,9 @@ class Outcome(Record):
     workarounds: dict[str, int] = Field(default_factory=dict)
     notes: tuple[Text, ...] = ()
     source: Name = ""
+    tried: Annotated[tuple[SourceTry, ...], Field(max_length=MAX_TRIES)] = ()
+    parameters: int | None = None
+    fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
 
 
 # -- Between the trusted side and a runner ---------------------------------------------------------------------
@@ -299,7 +351,11 @@ class Limits(Record):
 
 
 class RunnerSetup(Record):
-    """First line on a runner's standard input."""
+    """First line on a runner's standard input.
+
+    ``checkpoints`` are local folders by class name or model; ``sources`` the only ones to ask (all by default);
+    ``survey`` ends each case after its eager forward; ``search_path`` are folders to import from before all others.
+    """
 
     layout: Layout
     tree: str | None = None
@@ -310,6 +366,10 @@ class RunnerSetup(Record):
     workarounds_file: str | None = None
     disabled_workarounds: tuple[str, ...] = ()
     log_dir: str | None = None
+    checkpoints: dict[str, str] = Field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    survey: bool = False
+    search_path: tuple[str, ...] = ()
 
 
 class CaseRequest(Record):
@@ -419,3 +479,34 @@ class Report(Record):
     seconds: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
+
+
+# -- The census -----------------------------------------------------------------------------------------------
+
+
+class CensusEntry(Record):
+    """One class: whether some source makes it run in eager. ``outcome`` is ``pass`` where it does, otherwise ``cause``
+    (of `unavailable`) and ``message`` say why not. ``seconds`` are wall time, building included."""
+
+    model: Said
+    class_name: Said
+    task: Task
+    outcome: OutcomeKind
+    source: Name = ""
+    tried: tuple[SourceTry, ...] = ()
+    cause: UnavailableCause | None = None
+    message: Text = ""
+    parameters: int | None = None
+    fed: tuple[Name, ...] = ()
+    seconds: float = 0.0
+
+
+class Census(Record):
+    """Which classes of one revision have a model and inputs, and why the others have none."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    revision: Revision
+    entries: tuple[CensusEntry, ...] = ()
+    failure: Said = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict)

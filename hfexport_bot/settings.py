@@ -17,13 +17,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Backend, Limits, Shapes, Task, VerdictKind
+from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, VerdictKind
 
 SETTINGS_PATH = ".github/hfexport.yml"
 _MAX_BYTES = 1 << 16
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]
+Variant = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 CaseFunction = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*$")]
 
 
@@ -61,6 +62,8 @@ class SettingsFile(_Section):
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)] = tuple(Backend)
     shapes: Annotated[tuple[Shapes, ...], Field(min_length=1)] = (Shapes.DYNAMIC,)
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)] = (Task.FORWARD,)
+    variants: tuple[Variant, ...] = ()
+    engine: EngineChoice = EngineChoice.AUTO
 
 
 class Overrides(BaseModel):
@@ -71,6 +74,9 @@ class Overrides(BaseModel):
     backends: tuple[Backend, ...] = ()
     shapes: tuple[Shapes, ...] = ()
     tasks: tuple[Task, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    engine: EngineChoice | None = None
+    sources: tuple[Source, ...] = ()
     fail_on: tuple[VerdictKind, ...] = ()
     seconds: float | None = None
     memory_gb: float | None = None
@@ -98,6 +104,9 @@ class Settings(BaseModel):
     backends: tuple[Backend, ...]
     shapes: tuple[Shapes, ...]
     tasks: tuple[Task, ...]
+    variants: tuple[str, ...]
+    engine: EngineChoice
+    sources: tuple[Source, ...]
     disabled_workarounds: tuple[str, ...]
     base_hooks: Hooks
     head_hooks: Hooks
@@ -136,6 +145,9 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         backends=overrides.backends or base.backends,
         shapes=overrides.shapes or base.shapes,
         tasks=overrides.tasks or base.tasks,
+        variants=overrides.variants or base.variants,
+        engine=overrides.engine or base.engine,
+        sources=overrides.sources,
         disabled_workarounds=overrides.disabled_workarounds,
         base_hooks=Hooks(cases=base.cases, workarounds=base.workarounds),
         head_hooks=Hooks(cases=head.cases, workarounds=head.workarounds),

@@ -12,6 +12,13 @@ from hfexport_bot.schema import Layout
 #: The folder of the models in the layouts that have one.
 MODELS_FOLDER = {Layout.TRANSFORMERS: "src/transformers/models", Layout.INSTALLED: "transformers/models"}
 
+#: The file that a transformers with exporters of its own has; for a repository's own models, the installed one's.
+EXPORTERS = {
+    Layout.TRANSFORMERS: "src/transformers/exporters/__init__.py",
+    Layout.INSTALLED: "transformers/exporters/__init__.py",
+    Layout.MODELING: "transformers/exporters/__init__.py",
+}
+
 # TensorFlow and Flax files of older repositories are named alike.
 _MODELING = re.compile(r"modeling_(?!tf_|flax_)\w[\w.\-]*\.py")
 _CONFIGURATION = re.compile(r"configuration_(\w[\w.\-]*)\.py")

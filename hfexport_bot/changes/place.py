@@ -32,7 +32,7 @@ def find_place(names: Sequence[str], folder: Path | None) -> Place:
     Raises `UsageError` when there is none, or more than one.
     """
     paths = [name.partition(":")[0] for name in names if name.partition(":")[0].endswith(".py")]
-    installed = _installed_root()
+    installed = installed_root()
     if folder is not None:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder; give --tree a checkout or a folder of modeling files")
@@ -70,7 +70,7 @@ def _root_of(path: Path) -> Path:
     if not path.is_file():
         raise UsageError(f"{path} does not exist; give a modeling file, a model such as `bert`, or MODEL/CLASS")
     file = path.resolve()
-    installed = _installed_root()
+    installed = installed_root()
     if installed and file.is_relative_to(installed / MODELS_FOLDER[Layout.INSTALLED]):
         return installed
     for parent in file.parents:
@@ -82,7 +82,7 @@ def _root_of(path: Path) -> Path:
     return folder
 
 
-def _installed_root() -> Path | None:
+def installed_root() -> Path | None:
     """The folder the installed transformers package lies in."""
     spec = importlib.util.find_spec("transformers")  # finds a top-level package without importing it
     return Path(spec.origin).resolve().parent.parent if spec and spec.origin else None

@@ -43,6 +43,21 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
     )
 
 
+def every_model(tree: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
+    """The public model classes of every modeling file that Python can read, in the order of their paths."""
+    files = {file for found in _catalogue(tree, layout).values() for file in found}
+    modules = []
+    for file in sorted(files, key=lambda each: each.path):
+        try:
+            classes = public_model_classes(parse(tree.read(file.path) or b""))
+        except SourceError:
+            continue
+        generating = _generating(file, tree, classes)
+        if classes:
+            modules.append(AffectedModule(None, file, (), classes, reason="every model", head_generating=generating))
+    return tuple(modules)
+
+
 def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
     """Every name a model may be called by, and its modeling files. In a repository with its own models these
     are the path without ``.py``, ``modeling_x`` and ``x``."""

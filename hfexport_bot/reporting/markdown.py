@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from hfexport_bot.reporting.summary import (
-    BACKENDS,
     Cause,
     Remark,
     Row,
-    backends_of,
     causes,
     cell,
+    column_title,
+    columns,
     duration,
     headline,
     plural,
@@ -108,13 +108,13 @@ def _revision(revision: Revision) -> str:
 
 
 def _table(report: Report) -> Section[tuple[Row, str]]:
-    backends = backends_of(report)
+    shown = columns(report.cases)
     table = rows(report.cases)
-    titles = ["Class", *(BACKENDS[backend] for backend in backends), "why it ran"]
+    titles = ["Class", *map(column_title, shown), "why it ran"]
 
     def line(labelled: tuple[Row, str]) -> str:
         row, label = labelled
-        cells = [cell(row.cases[backend]) if backend in row.cases else "" for backend in backends]
+        cells = [cell(row.cases[column]) if column in row.cases else "" for column in shown]
         return _line([code(label), *cells, code(row.reason, 120)])
 
     return Section(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hfexport_bot.changes.affected import ONLY_TEXT
 from hfexport_bot.schema import (
@@ -15,6 +16,7 @@ from hfexport_bot.schema import (
     Backend,
     CaseId,
     CaseReport,
+    Engine,
     Location,
     OutcomeKind,
     Report,
@@ -104,6 +106,24 @@ def _place(case: CaseReport) -> str:
     return f"{component} {case.stage}".strip() if case.stage in STAGE_NAMES else ""
 
 
+class Column(NamedTuple):
+    """A column of the table: a backend, and who exports to it."""
+
+    backend: Backend
+    engine: Engine
+
+
+def columns(cases: Iterable[CaseReport]) -> tuple[Column, ...]:
+    """The columns that some cases fill: backends from the quickest to the slowest, own engine before repository's."""
+    used = {Column(case.id.backend, case.id.engine) for case in cases}
+    return tuple(column for column in itertools.starmap(Column, itertools.product(BACKENDS, Engine)) if column in used)
+
+
+def column_title(column: Column) -> str:
+    """``ONNX``, or ``ONNX (repo)`` for the repository's own exporters."""
+    return BACKENDS[column.backend] + (f" ({column.engine.value})" if column.engine is not Engine.OWN else "")
+
+
 @dataclass(frozen=True)
 class Cause:
     """Failing cases that belong together, see `hfexport_bot.verdicts.compare.cause_of`."""
@@ -117,7 +137,7 @@ class Cause:
     @property
     def where(self) -> str:
         """``torch.export, ONNX · trace``, ``ONNX · decode trace``. Holds no untrusted text."""
-        backends = [label for backend, label in BACKENDS.items() if self._has(backend)]
+        backends = [column_title(column) for column in columns(self.cases)]
         stage = _place(self.first)
         kind = self.first.outcome
         said = stage if kind is OutcomeKind.ERROR and stage else f"{kind.value} {stage}".strip()
@@ -138,9 +158,6 @@ class Cause:
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(case.id.class_name for case in self.cases))
-
-    def _has(self, backend: Backend) -> bool:
-        return any(case.id.backend is backend for case in self.cases)
 
 
 def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
@@ -174,13 +191,14 @@ def remarks(cases: Iterable[CaseReport]) -> tuple[Remark, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a class with one kind of shapes and one task, its case on each backend."""
+    """One line of the table: a class with one kind of shapes, one task and one variant, its case in each column."""
 
     model: str
     class_name: str
     shapes: Shapes
     task: Task
-    cases: dict[Backend, CaseReport]
+    variant: str
+    cases: dict[Column, CaseReport]
 
     @property
     def reason(self) -> str:
@@ -197,16 +215,16 @@ class Row:
 def rows(cases: Iterable[CaseReport]) -> tuple[Row, ...]:
     """The table's lines: those with regressions first, then other failures, each in the order of the
     report."""
-    found: dict[tuple[str, str, Shapes, Task], Row] = {}
+    found: dict[tuple[str, str, Shapes, Task, str], Row] = {}
     for case in cases:
-        key = (case.id.model, case.id.class_name, case.id.shapes, case.id.task)
-        found.setdefault(key, Row(*key, cases={})).cases[case.id.backend] = case
+        key = (case.id.model, case.id.class_name, case.id.shapes, case.id.task, case.id.variant)
+        found.setdefault(key, Row(*key, cases={})).cases[Column(case.id.backend, case.id.engine)] = case
     return tuple(sorted(found.values(), key=lambda row: row.worst))
 
 
 def row_labels(table: Sequence[Row]) -> list[str]:
     """What each row is called: its class, with the model where two models have one of that name, and with
-    shapes and task where the table has several. Untrusted text."""
+    shapes and task where the table has several, and its variant. Untrusted text."""
     several_shapes = len({row.shapes for row in table}) > 1
     several_tasks = len({row.task for row in table}) > 1
     homes: dict[str, set[str]] = {}
@@ -218,14 +236,9 @@ def row_labels(table: Sequence[Row]) -> list[str]:
         name = f"{row.model}/{row.class_name}" if len(homes[row.class_name]) > 1 else row.class_name
         settings = [row.shapes.value] if several_shapes else []
         settings += [row.task.value] if several_tasks else []
+        settings += [row.variant] if row.variant else []
         labels.append(f"{name} ({', '.join(settings)})" if settings else name)
     return labels
-
-
-def backends_of(report: Report) -> tuple[Backend, ...]:
-    """The backends of a report, from the quickest to the slowest."""
-    used = {case.id.backend for case in report.cases}
-    return tuple(backend for backend in BACKENDS if backend in used)
 
 
 def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
@@ -298,4 +311,8 @@ def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
         words += ["--shapes", case.shapes.value]
     if case.task is not Task.FORWARD:
         words += ["--task", case.task.value]
+    if case.variant:
+        words += ["--variant", case.variant]
+    if case.engine is not Engine.OWN:
+        words += ["--engine", case.engine.value]
     return shlex.join(words)

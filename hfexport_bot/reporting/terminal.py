@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hfexport_bot.reporting.summary import (
-    BACKENDS,
-    backends_of,
     cell,
+    column_title,
+    columns,
     count_line,
     duration,
     headline,
@@ -69,12 +69,12 @@ def _rank(case: CaseReport) -> int:
 def _table(report: Report) -> Table:
     table = Table(box=box.SQUARE, show_lines=False, header_style="bold")
     table.add_column("Class", overflow="fold")
-    backends = backends_of(report)
-    for backend in backends:
-        table.add_column(BACKENDS[backend], overflow="fold")
+    shown = columns(report.cases)
+    for column in shown:
+        table.add_column(column_title(column), overflow="fold")
     lines = rows(report.cases)
     for row, label in zip(lines, row_labels(lines), strict=True):
-        cells = [cell(row.cases[backend]) if backend in row.cases else "" for backend in backends]
+        cells = [cell(row.cases[column]) if column in row.cases else "" for column in shown]
         table.add_row(Text(plain(label)), *(Text(each) for each in cells))
     return table
 

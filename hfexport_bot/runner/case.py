@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import exporters
 from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.leaves import named_leaves
 from exporters.skips import find_skip
 from exporters.stages import locate
 from hfexport_bot.runner import tree
@@ -24,18 +26,21 @@ from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import export_generation_own, export_own
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
-from hfexport_bot.runner.sources import HookError, ModelCase, Unavailable, find_model_case, load_hook
+from hfexport_bot.runner.sources import HookError, Inapplicable, ModelCase, Unavailable, find_model_case, load_hook
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
+    MAX_TRIES,
     CaseId,
     CaseRequest,
+    Layout,
     Location,
     Outcome,
     OutcomeKind,
     RunnerSetup,
     Shapes,
+    SourceTry,
     Task,
 )
 
@@ -97,19 +102,47 @@ def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, sta
     try:
         case = find()
     except Unavailable as error:
-        message = _clean(error.message, setup)
-        return Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=error.cause, message=message)
+        message, tried = _clean(error.message, setup), _cleaned(error.tried, setup)
+        return Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=error.cause, message=message, tried=tried)
+    except Inapplicable as error:
+        return Outcome(kind=OutcomeKind.SKIPPED, stage="source", message=_clean(str(error), setup))
+    told = _told(case, setup)
     stages.begin("eager")
     register_cache_pytrees(case.model)
+    try:
+        outcome = _surveyed(case_id, case, setup) if setup.survey else _checked(case_id, case, setup, stages)
+    except Exception as error:  # whatever the code under test raises is its own outcome
+        outcome = error.outcome if isinstance(error, _Ended) else failed(error, stages.current, setup, stages.component)
+    return outcome.model_copy(update=told)
+
+
+def _told(case: ModelCase, setup: RunnerSetup) -> dict[str, Any]:
+    """What an outcome tells of the model and inputs, however the case ends."""
+    fed = [name[:MAX_NAME_CHARS] for name in named_leaves(dict(case.inputs))]
+    return {
+        "source": f"{case.source}: {case.origin}"[:MAX_NAME_CHARS] if case.origin else case.source,
+        "tried": _cleaned(case.tried, setup),
+        "parameters": sum(parameter.numel() for parameter in case.model.parameters()),
+        "fed": tuple(fed[:MAX_TRIES]),
+    }
+
+
+def _cleaned(tried: tuple[SourceTry, ...], setup: RunnerSetup) -> tuple[SourceTry, ...]:
+    return tuple(each.model_copy(update={"message": _clean(each.message, setup)}) for each in tried[:MAX_TRIES])
+
+
+def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
+    """One eager forward, or one generation, and no export."""
+    model = Decoding(case.model) if case_id.task is Task.GENERATE else case.model
+    _reference(replace(case, model=model), setup)
+    return Outcome(kind=OutcomeKind.PASS)
+
+
+def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> Outcome:
     work = _generate if case_id.task is Task.GENERATE else _forward
     checked, workarounds, notes = work(case_id, case, setup, stages)
-    return _judged(checked, setup).model_copy(
-        update={
-            "workarounds": workarounds,
-            "notes": tuple(_clean(note, setup) for note in (*notes, *checked.notes)),
-            "source": case.source,
-        }
-    )
+    noted = tuple(_clean(note, setup) for note in (*notes, *checked.notes))
+    return _judged(checked, setup).model_copy(update={"workarounds": workarounds, "notes": noted})
 
 
 #: What a check found, the workarounds hit, and what was noted before it.
@@ -167,7 +200,18 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
         tree.load_file(setup.workarounds_file, setup)
     require_not_skipped(model_class, request.id, setup)
     hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
-    return find_model_case(model_class, seed=setup.seed, hook=hook, task=request.id.task)
+    checkpoint = setup.checkpoints.get(request.id.class_name) or setup.checkpoints.get(request.id.model)
+    return find_model_case(
+        model_class,
+        sources=setup.sources,
+        seed=setup.seed,
+        task=request.id.task,
+        hook=hook,
+        tests=root if setup.layout is Layout.TRANSFORMERS else None,
+        checkpoint=Path(checkpoint) if checkpoint else None,
+        variant=request.id.variant,
+        survey=setup.survey,
+    )
 
 
 def require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) -> None:
@@ -187,10 +231,7 @@ def require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) 
 
 def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
     """Eager's outputs, after making sure that they repeat and, as far as weights can, that they react."""
-    reference = run_eager(case.model, case.inputs, setup.seed)
-    if not reference:
-        message = "the forward returns no tensor, so that nothing can be compared"
-        raise _Ended(Outcome(kind=OutcomeKind.ERROR, stage="eager", message=message, source=case.source))
+    reference = _reference(case, setup)
     _require_deterministic(case, reference, setup)
     weak = _weak_inputs(case, reference, setup)
     if weak:
@@ -201,6 +242,14 @@ def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
         f"tolerance, {MIN_REACTION:.0f} are wanted"
         for name, reaction in weak.items()
     ]
+
+
+def _reference(case: ModelCase, setup: RunnerSetup) -> Outputs:
+    reference = run_eager(case.model, case.inputs, setup.seed)
+    if not reference:
+        message = "the forward returns no tensor, so that nothing can be compared"
+        raise _Ended(Outcome(kind=OutcomeKind.ERROR, stage="eager", message=message))
+    return reference
 
 
 def _strengthened(case: ModelCase, reference: Outputs, setup: RunnerSetup) -> Outputs:
@@ -238,7 +287,7 @@ def _require_deterministic(case: ModelCase, reference: Outputs, setup: RunnerSet
         if same(reference, repeated)
         else "eager differs from itself on the same seed and inputs"
     )
-    raise _Ended(Outcome(kind=OutcomeKind.NONDETERMINISTIC, stage="eager", message=why, source=case.source))
+    raise _Ended(Outcome(kind=OutcomeKind.NONDETERMINISTIC, stage="eager", message=why))
 
 
 def _judged(checked: Checked, setup: RunnerSetup) -> Outcome:

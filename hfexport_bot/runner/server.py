@@ -82,7 +82,8 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
     faulthandler.enable()
     processes.adopt_orphans()
     try:
-        versions = warm_up(setup, {request.id.backend for request in requests})
+        exported = () if setup.survey else {request.id.backend for request in requests}
+        versions = warm_up(setup, exported)
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(str(error) or type(error).__name__)))

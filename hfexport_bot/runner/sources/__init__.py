@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
-from hfexport_bot.runner.sources.cases import HookError, ModelCase, Unavailable
+from hfexport_bot.runner.sources.cases import HookError, Inapplicable, ModelCase, Unavailable, Wanted
 from hfexport_bot.runner.sources.repository import case_from_hook, load_hook
 from hfexport_bot.runner.sources.synthesised import synthesised_case
-from hfexport_bot.schema import Task
+from hfexport_bot.schema import MAX_MESSAGE_CHARS, Source, SourceTry, UnavailableCause
 
-__all__ = ["HookError", "ModelCase", "Unavailable", "find_model_case", "load_hook"]
+__all__ = ["HookError", "Inapplicable", "ModelCase", "Unavailable", "Wanted", "find_model_case", "load_hook"]
 
-Hook = Callable[[str, int], Any]
+#: Asked in this order, by name; each returns a case, or None where it has nothing to do with the class, or raises
+#: ``Unavailable``.
+SOURCES: dict[Source, Callable[[Wanted], ModelCase | None]] = {
+    Source.REPOSITORY: lambda wanted: case_from_hook(wanted.model_class, wanted.seed, wanted.hook, wanted.task),
+    Source.SYNTHESISED: lambda wanted: synthesised_case(wanted.model_class, wanted.seed, wanted.task),
+}
 
-#: Asked in this order; each returns a case, or None to pass on to the next.
-SOURCES: tuple[Callable[[type, int, Hook | None, Task], ModelCase | None], ...] = (
-    case_from_hook,
-    lambda model_class, seed, hook, task: synthesised_case(model_class, seed, task),
-)
+#: Causes that tell what to do, and so say more than that another source could not guess the inputs.
+_CURABLE = (UnavailableCause.MISSING_LIBRARY, UnavailableCause.HUB_ACCESS)
 
 
-def find_model_case(
-    model_class: type, *, seed: int = 0, hook: Hook | None = None, task: Task = Task.FORWARD
-) -> ModelCase:
-    """The model and inputs to export ``model_class`` with, for one task.
+def find_model_case(model_class: type, *, sources: Collection[Source] = (), **wanted: Any) -> ModelCase:
+    """The model and inputs to export ``model_class`` with; the other keywords are the fields of `Wanted`.
 
-    The same ``seed`` gives bit-identical weights and inputs; the global random state is left as it was.
-    ``hook`` is the repository's own function, see ``load_hook``. Raises ``Unavailable`` where there is no
-    case, ``HookError`` where the hook's answer is no case.
+    The same ``seed`` gives bit-identical weights and inputs; the global random state is left as it was. ``sources``
+    are the only ones to ask, all by default. The case, or ``Unavailable``, tells in ``tried`` who was asked and why
+    those before had none.
+
+    Raises ``Unavailable`` where no source has a case, ``HookError`` where the hook's answer is no case,
+    ``Inapplicable`` for a variant that is not to be had.
     """
-    for source in SOURCES:
-        case = source(model_class, seed, hook, task)
+    asked = Wanted(model_class, **wanted)
+    tried: list[SourceTry] = []
+    for name, source in SOURCES.items():
+        if sources and name not in sources:
+            continue
+        try:
+            case = source(asked)
+        except Unavailable as error:
+            tried += error.tried or [
+                SourceTry(source=name, cause=error.cause, message=error.message[:MAX_MESSAGE_CHARS])
+            ]
+            continue
         if case is not None:
-            return case
-    raise AssertionError("the last source either gives a case or raises")
+            tried += case.tried or [SourceTry(source=case.source, name=case.origin)]
+            return replace(case, tried=tuple(tried))
+    failed = [each for each in tried if each.cause is not None]
+    if not failed:
+        message = f"none of the sources asked ({', '.join(sources) or 'all'}) has to do with {model_class.__name__}"
+        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message, tuple(tried))
+    telling = next((each for each in failed if each.cause in _CURABLE), failed[-1])
+    told = [telling, *(each for each in reversed(failed) if each is not telling)]
+    message = "; ".join(dict.fromkeys(each.message for each in told))
+    raise Unavailable(telling.cause or UnavailableCause.UNKNOWN_INPUTS, message, tuple(tried))

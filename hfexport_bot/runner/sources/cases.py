@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from hfexport_bot.schema import UnavailableCause
+from hfexport_bot.schema import SourceTry, Task, UnavailableCause
 
 Inputs = dict[str, Any]
+#: A repository's own function, see ``load_hook``.
+Hook = Callable[[str, int], Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a source is asked for.
+
+    ``tests``: the root of the checkout whose tests may be asked. ``checkpoint``: a local folder with this class's
+    weights. ``variant``: which of the model's own switches is turned. ``survey``: ask everything that could have the
+    class (each of its test classes), to tell of each, instead of only the first that has it.
+    """
+
+    model_class: type
+    seed: int = 0
+    task: Task = Task.FORWARD
+    hook: Hook | None = None
+    tests: Path | None = None
+    checkpoint: Path | None = None
+    variant: str = ""
+    survey: bool = False
 
 
 @dataclass
@@ -18,23 +41,31 @@ class ModelCase:
 
     ``model``: in eval mode, float32 on CPU. ``inputs``: keyword arguments of its forward, every mask all ones, or of
     its ``generate``, one row padded; every axis that may vary has at least 2. ``probes``: inputs at other shapes and
-    with padding, by name; eager may refuse some of them. ``source``: who made it.
+    with padding, by name; eager may refuse some of them. ``source``: who made it, of which ``origin`` is the test class
+    or checkpoint; ``tried``: who was asked, where that is more to tell.
     """
 
     model: torch.nn.Module
     inputs: Inputs
     probes: dict[str, Inputs] = field(default_factory=dict)
     source: str = "synthesised"
+    origin: str = ""
+    tried: tuple[SourceTry, ...] = ()
 
 
 class Unavailable(Exception):
     """No model or no inputs could be made; ``cause`` is from the closed list, the message says what is
-    missing."""
+    missing, and ``tried`` who was asked, where that is more than one."""
 
-    def __init__(self, cause: UnavailableCause, message: str) -> None:
+    def __init__(self, cause: UnavailableCause, message: str, tried: tuple[SourceTry, ...] = ()) -> None:
         super().__init__(message)
         self.cause = cause
         self.message = message
+        self.tried = tried
+
+
+class Inapplicable(Exception):
+    """The variant asked for changes nothing of this class, or is none that it has; the message says which it has."""
 
 
 class HookError(ValueError):

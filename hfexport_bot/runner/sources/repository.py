@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources.cases import HookError, Inputs, ModelCase, first_line, unavailable
+from hfexport_bot.runner.sources.cases import Hook, HookError, Inputs, ModelCase, first_line, unavailable
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
 from hfexport_bot.runner.sources.probes import derive_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.schema import Task, UnavailableCause
 
-Hook = Callable[[str, int], Any]
 _KEYS = {"model", "inputs", "probes"}
 
 

@@ -1,0 +1,139 @@
+"""The options that several commands share, and what they come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hfexport_bot.schema import Backend, EngineChoice, Shapes, Source, Task, VerdictKind
+
+if TYPE_CHECKING:
+    from hfexport_bot.settings import Overrides
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Amount(click.FloatRange):
+    """More than nothing and at most ``largest``, which is the settings file's limit too."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__(0, largest, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):  # neither below nor above any bound
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+def running(command: _Command) -> _Command:
+    """The options of every command that runs models."""
+    return _with(
+        command,
+        click.option(
+            "--task",
+            "tasks",
+            multiple=True,
+            type=click.Choice([each.value for each in Task]),
+            help="One forward, or prefill and decode of the classes that generate; may be repeated. Default: forward.",
+        ),
+        click.option(
+            "--variant",
+            "variants",
+            multiple=True,
+            metavar="NAME",
+            help="Run the models also with this switch of theirs turned, such as eager_attention; may be repeated.",
+        ),
+        click.option(
+            "--source",
+            "sources",
+            multiple=True,
+            type=click.Choice([each.value for each in Source]),
+            help="Where models and inputs may come from; may be repeated. Default: all, in this order.",
+        ),
+        click.option("--seconds", type=Amount(86_400), help="Wall time of one case."),
+        click.option("--memory-gb", type=Amount(4_096), help="Memory of one case, GiB."),
+        click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
+        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table."),
+    )
+
+
+def exporting(command: _Command) -> _Command:
+    """The options of every command that exports models."""
+    return _with(
+        command,
+        click.option(
+            "--backend",
+            "backends",
+            multiple=True,
+            type=click.Choice([each.value for each in Backend]),
+            help="What to export to; may be repeated. Default: all.",
+        ),
+        click.option(
+            "--shapes",
+            multiple=True,
+            type=click.Choice([each.value for each in Shapes]),
+            help="Whether other sizes than the traced ones must work; may be repeated. Default: dynamic.",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice([each.value for each in EngineChoice]),
+            help="Who exports: ours, the revision's transformers.exporters (repo), or both. Default: auto, which is both "
+            "where a checkout has them.",
+        ),
+        click.option(
+            "--disable-workaround",
+            "disabled",
+            multiple=True,
+            metavar="ID",
+            help="Run without this workaround; may be repeated.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            default="hfexport-out",
+            show_default=True,
+            help="Folder for report.md and report.json.",
+        ),
+    )
+
+
+def overrides_of(
+    *,
+    tasks: tuple[str, ...],
+    variants: tuple[str, ...],
+    sources: tuple[str, ...],
+    seconds: float | None,
+    memory_gb: float | None,
+    backends: tuple[str, ...] = (),
+    shapes: tuple[str, ...] = (),
+    engine: str | None = None,
+    fail_on: tuple[str, ...] = (),
+    disabled: tuple[str, ...] = (),
+) -> Overrides:
+    """What the options ask for instead of the settings file's values."""
+    from hfexport_bot.settings import Overrides
+
+    return Overrides(
+        backends=tuple(map(Backend, backends)),
+        shapes=tuple(map(Shapes, shapes)),
+        tasks=tuple(map(Task, tasks)),
+        variants=variants,
+        engine=EngineChoice(engine) if engine else None,
+        sources=tuple(map(Source, sources)),
+        fail_on=tuple(map(VerdictKind, fail_on)),
+        seconds=seconds,
+        memory_gb=memory_gb,
+        disabled_workarounds=disabled,
+    )
+
+
+def _with(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
