@@ -83,8 +83,8 @@ def exporting(command: _Command) -> _Command:
         click.option(
             "--engine",
             type=click.Choice([each.value for each in EngineChoice]),
-            help="Who exports: ours, the revision's transformers.exporters (repo), or both. Default: auto, which is both "
-            "where a checkout has them.",
+            help="Who exports: ours, the revision's transformers.exporters (repo), or both. Default: auto, both where "
+            "a checkout has them.",
         ),
         click.option(
             "--disable-workaround",
