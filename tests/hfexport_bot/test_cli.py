@@ -28,6 +28,7 @@ from hfexport_bot.schema import (
     Report,
     RunnerEvent,
     RunnerSetup,
+    Source,
     WorkaroundInfo,
 )
 
@@ -185,6 +186,52 @@ def test_options_reach_the_runner(changed: Any, out: Path) -> None:
     assert ids == [f"modeling_a/AModel/{backend}/static/forward" for backend in ("dynamo", "onnx", "executorch")]
 
 
+def test_variants_and_sources_reach_the_runner(changed: Any, out: Path) -> None:
+    _, runner = run(changed, out, "--variant", "eager_attention", "--source", "synthesised", "--backend", "dynamo")
+    setup, ids, _ = runner.calls["head"]
+    plain = "modeling_a/AModel/dynamo/dynamic/forward"
+    assert ids == [plain, f"{plain}+eager_attention"]
+    assert setup.sources == (Source.SYNTHESISED,)
+
+
+CHECKOUT = {"src/transformers/models/a/modeling_a.py": model("AModel"), "src/transformers/models/a/__init__.py": ""}
+EXPORTERS = "src/transformers/exporters/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("engine", "base", "head"),
+    [
+        ((), ["", "@repo"], ["", "@repo"]),
+        (("--engine", "own"), [""], [""]),
+        (("--engine", "repo"), ["@repo"], ["@repo"]),
+    ],
+)
+def test_a_checkouts_own_exporters_run_beside_ours(
+    repository: Any, out: Path, engine: tuple[str, ...], base: list[str], head: list[str]
+) -> None:
+    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    _, runner = run(repository, out, "--backend", "onnx", *engine)
+    for side, suffixes in (("base", base), ("head", head)):
+        assert runner.calls[side][1] == [f"a/AModel/onnx/dynamic/forward{suffix}" for suffix in suffixes]
+
+
+def test_exporters_that_head_adds_have_no_base(repository: Any, out: Path) -> None:
+    repository.commit(CHECKOUT)
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2), EXPORTERS: ""})
+    run(repository, out, "--backend", "onnx")
+    path = "a/AModel/onnx/dynamic/forward"
+    assert verdicts(out) == {path: "ok", f"{path}@repo": "new"}
+
+
+def test_exporters_that_are_nowhere_are_two(changed: Any, repository: Any, out: Path, capsys: Any) -> None:
+    repository.commit(CHECKOUT)
+    assert run(repository, out, "--engine", "repo")[0] == 2
+    assert "use --engine own" in capsys.readouterr().err
+
+
 def test_a_syntax_error_on_one_side_still_runs_its_classes(changed: Any, out: Path) -> None:
     changed.commit({"modeling_a.py": "def ("})
     code, _ = run(changed, out, "--backend", "dynamo", runner=FakeRunner(head=["AModel"]))
@@ -216,6 +263,9 @@ def test_quiet_prints_nothing(changed: Any, out: Path, capfd: Any) -> None:
             for option in ("--seconds", "--memory-gb")
             for value, said in (("nan", "nan is no number."), ("inf", "inf is not in the range"), ("1e308", "1e+308"))
         ),
+        (["run", "--base", "main", "--engine", "theirs"], "'theirs' is not one of"),
+        (["run", "--base", "main", "--source", "guess"], "'guess' is not one of"),
+        (["cases", "bret"], "unknown model 'bret'; did you mean bert"),
         (["check", "bret"], "unknown model 'bret'; did you mean bert"),
         (["check", "bert/BertModle"], "did you mean BertModel"),
         (["check"], "Missing argument"),

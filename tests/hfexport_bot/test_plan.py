@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import model_file
-from hfexport_bot.plan import PlannedCase, not_planned, plan_cases
-from hfexport_bot.schema import Backend, CaseId, Layout, NotRun, Shapes, Task
+from hfexport_bot.errors import UsageError
+from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task
 
 BOTH = model_file("modeling_a.py", Layout.MODELING)
 MOVED = model_file("pkg/modeling_a.py", Layout.MODELING)
@@ -87,3 +90,38 @@ def test_both_tasks_run_side_by_side_and_leave_nothing_out() -> None:
     assert "modeling_a/A/dynamo/static/generate" in ids(cases)
     assert "pkg/modeling_a/B/dynamo/dynamic/generate" not in ids(cases)
     assert not list(not_planned(GENERATING, tuple(Task)))
+
+
+def test_variants_and_engines_come_beside_the_plain_case() -> None:
+    selection = Selection((AffectedModule(BOTH, BOTH, ("A",), ("A",), "changed"),))
+    engines = Engines(base=(Engine.OWN,), head=(Engine.OWN, Engine.REPO))
+    cases = plan_cases(selection, (Backend.ONNX,), (Shapes.DYNAMIC,), FORWARD, ("cache",), engines)
+    path = "modeling_a/A/onnx/dynamic/forward"
+    assert ids(cases) == [path, f"{path}@repo", f"{path}+cache", f"{path}+cache@repo"]
+    assert [case.base_module is None for case in cases] == [False, True, False, True]  # base has no such engine
+
+
+@pytest.mark.parametrize(
+    ("choice", "layout", "base", "head", "expected"),
+    [
+        ("auto", "transformers", True, True, (["own", "repo"], ["own", "repo"])),
+        ("auto", "transformers", False, True, (["own"], ["own", "repo"])),
+        ("auto", "transformers", False, False, (["own"], ["own"])),
+        ("auto", "installed", True, True, (["own"], ["own"])),
+        ("auto", "modeling", True, True, (["own"], ["own"])),
+        ("both", "installed", True, True, (["own", "repo"], ["own", "repo"])),
+        ("repo", "transformers", True, False, (["repo"], [])),
+        ("own", "transformers", True, True, (["own"], ["own"])),
+    ],
+)
+def test_engines_are_those_that_are_there(
+    choice: str, layout: str, base: bool, head: bool, expected: tuple[list[str], list[str]]
+) -> None:
+    found = choose_engines(EngineChoice(choice), Layout(layout), base, head)
+    assert ([each.value for each in found.base], [each.value for each in found.head]) == expected
+
+
+@pytest.mark.parametrize("choice", ["repo", "both"])
+def test_an_engine_that_is_not_there_is_an_error(choice: str) -> None:
+    with pytest.raises(UsageError, match=r"no src/transformers/exporters/__init__\.py; use --engine own"):
+        choose_engines(EngineChoice(choice), Layout.TRANSFORMERS, False, False)

@@ -74,7 +74,7 @@ def case_from_hook(model_class: type, seed: int, hook: Hook | None, task: Task =
         switch_off_cache(config)
     if probes is None:
         probes = derive_probes(inputs, getattr(config, "pad_token_id", None))
-    return ModelCase(model, inputs, probes, source="repository function")
+    return ModelCase(model, inputs, probes, source="repository")
 
 
 def _prompts(model: Any, config: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:

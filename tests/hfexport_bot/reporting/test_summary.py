@@ -5,6 +5,8 @@ import pytest
 from hfexport_bot.reporting.summary import (
     causes,
     cell,
+    column_title,
+    columns,
     count_line,
     duration,
     error_size,
@@ -207,3 +209,24 @@ def test_reproduce(case: str, command: str, line: str) -> None:
 def test_reproduce_quotes_for_a_shell() -> None:
     case = CaseId.parse("llama/LlamaModel/onnx/dynamic/forward").model_copy(update={"class_name": "$(rm -rf ~)"})
     assert "'llama/$(rm -rf ~)'" in reproduce(case, "check")
+
+
+def broken(path: str) -> CaseReport:
+    return CaseReport(
+        id=CaseId.parse(path), verdict=VerdictKind.NO_BASELINE, outcome=OutcomeKind.ERROR, stage="trace", signature="s"
+    )
+
+
+def test_two_engines_stand_side_by_side_and_variants_below_each_other() -> None:
+    path = "bert/BertModel/onnx/dynamic/forward"
+    cases = [broken(path + end) for end in ("", "@repo", "+cache", "+cache@repo")]
+    shown = columns(cases)
+    assert [column_title(column) for column in shown] == ["ONNX", "ONNX (repo)"]
+    table = rows(cases)
+    assert row_labels(table) == ["BertModel", "BertModel (cache)"]
+    assert [[str(row.cases[column].id) for column in shown] for row in table] == [
+        [path, f"{path}@repo"],
+        [f"{path}+cache", f"{path}+cache@repo"],
+    ]
+    assert causes(cases)[0].where == "ONNX, ONNX (repo) · trace"
+    assert reproduce(cases[3].id, "check").endswith("--backend onnx --variant cache --engine repo")

@@ -148,7 +148,7 @@ def line_of(source: str, text: str) -> int:
 def test_a_sound_model_passes_on_each_backend(tree: Tree, backend: Backend) -> None:
     outcome = tree.run(toy(), backend=backend)
     assert (outcome.kind, outcome.stage, outcome.message) == (OutcomeKind.PASS, "", "")
-    assert outcome.source == "repository function"
+    assert outcome.source == "repository"
     assert outcome.notes == ()
     assert tree.stages[:2] == ["source", "eager"]
     assert tree.stages.index("trace") < tree.stages.index("load") < tree.stages.index("parity")
@@ -158,6 +158,17 @@ def test_a_sound_model_passes_on_each_backend(tree: Tree, backend: Backend) -> N
     assert {probe.name for probe in component.probes} >= {"batch_1", "batch_3", "pad_right", "pad_left"}
     assert component.max_abs is not None
     assert component.max_abs < 1e-5
+
+
+def test_a_survey_ends_after_eager_and_tells_what_was_fed(tree: Tree) -> None:
+    outcome = tree.run(toy(), survey=True)
+    assert (outcome.kind, tree.stages) == (OutcomeKind.PASS, ["source", "eager"])
+    assert outcome.fed == ("input_ids", "attention_mask")
+    assert outcome.parameters
+    assert outcome.components == ()
+    assert [each.source for each in outcome.tried] == ["repository"]
+    broken = tree.run(toy("raise RuntimeError('no')"), survey=True)
+    assert (broken.kind, broken.stage, broken.source) == (OutcomeKind.ERROR, "eager", "repository")
 
 
 @pytest.mark.parametrize(
@@ -509,7 +520,7 @@ def test_a_kernel_that_the_runtime_lacks_is_unsupported(tree: Tree) -> None:
     assert outcome.error_type == "UnsupportedByRuntime"
     assert "Erf" in outcome.message
     assert outcome.components[0].opset
-    assert outcome.source == "repository function"
+    assert outcome.source == "repository"
 
 
 def test_long_and_unencodable_messages_are_made_fit(tree: Tree) -> None:
@@ -648,7 +659,7 @@ def test_the_repositorys_own_model_generates_too(tree: Tree) -> None:
             return {"model": model, "inputs": {"input_ids": torch.ones(2, 4, dtype=torch.long)}}
         """
     outcome = tree.run(writer(), task=Task.GENERATE, cases=textwrap.dedent(cases))
-    assert (outcome.kind, outcome.source) == (OutcomeKind.PASS, "repository function")
+    assert (outcome.kind, outcome.source) == (OutcomeKind.PASS, "repository")
     assert {component.outputs[0].shape[-1] for component in outcome.components} == {64}
     refused = tree.run(toy(), task=Task.GENERATE)
     assert (refused.kind, refused.error_type) == (OutcomeKind.ERROR, "HookError")

@@ -39,7 +39,7 @@ def test_the_hook_is_asked_with_name_and_seed_and_comes_first() -> None:
 
     case = find_model_case(Toy, seed=7, hook=hook)
     assert asked == [("Toy", 7)]
-    assert case.source == "repository function"
+    assert case.source == "repository"
     assert not case.model.training
 
 

@@ -1,0 +1,110 @@
+"""``hfexport-bot cases``, with a runner of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.cli import main
+from hfexport_bot.execution.client import RunResult
+from hfexport_bot.schema import (
+    CaseRequest,
+    Census,
+    Outcome,
+    OutcomeKind,
+    RunnerSetup,
+    Source,
+    SourceTry,
+    Task,
+    UnavailableCause,
+)
+
+MODEL = "class {0}(PreTrainedModel):\n    def forward(self): return 1\n"
+MISSING = SourceTry(source="model tests", cause=UnavailableCause.MISSING_LIBRARY, message="no timm")
+
+
+class Runner:
+    """Says that classes whose names begin with A run, and that the others lack a library."""
+
+    def __init__(self, fatal: str = "") -> None:
+        self.fatal = fatal
+        self.setup: RunnerSetup | None = None
+        self.asked: list[str] = []
+
+    def __call__(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        self.setup, self.asked = setup, [str(request.id) for request in requests]
+        good = Outcome(
+            kind=OutcomeKind.PASS,
+            source="synthesised",
+            tried=(MISSING, SourceTry(source="synthesised")),
+            parameters=1_000,
+            fed=("input_ids",),
+            seconds=0.25,
+        )
+        bad = Outcome(
+            kind=OutcomeKind.UNAVAILABLE, cause=UnavailableCause.MISSING_LIBRARY, message="no timm", tried=(MISSING,)
+        )
+        outcomes = {request.id: good if request.id.class_name.startswith("A") else bad for request in requests}
+        return RunResult(outcomes, {"torch": "2.13.0"}, self.fatal)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Two modeling files, one that Python cannot read, and a test."""
+    for name, text in {
+        "modeling_a.py": MODEL.format("AModel"),
+        "pkg/modeling_b.py": MODEL.format("BModel") + MODEL.format("_Hidden"),
+        "modeling_broken.py": "def (",
+        "tests/modeling_c.py": MODEL.format("CModel"),
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_every_public_class_is_asked_for_once_and_nothing_is_exported(tree: Path, capsys: Any) -> None:
+    runner = Runner()
+    assert main(["cases", "--tree", str(tree), "--json"], run_cases=runner) == 0
+    assert runner.asked == ["modeling_a/AModel/dynamo/dynamic/forward", "pkg/modeling_b/BModel/dynamo/dynamic/forward"]
+    assert runner.setup is not None
+    assert runner.setup.survey
+    census = Census.model_validate_json(capsys.readouterr().out)
+    first, second = census.entries
+    assert (first.model, first.class_name, first.task) == ("modeling_a", "AModel", Task.FORWARD)
+    assert (first.outcome, first.source, first.parameters, first.fed) == ("pass", "synthesised", 1_000, ("input_ids",))
+    assert first.tried[0] == MISSING
+    assert (second.outcome, second.cause) == ("unavailable", "missing library")
+
+
+def test_the_table_tells_sources_causes_and_shares(tree: Path, capsys: Any) -> None:
+    assert main(["cases", "--tree", str(tree)], run_cases=Runner()) == 0
+    printed = capsys.readouterr().out
+    assert "pkg/modeling_b/BModel (forward): missing library: no timm" in printed
+    assert "model tests: 0 of 2 asked have a case" in printed
+    assert "synthesised: 1 of 1 asked have a case" in printed
+    assert "1 of 2 cases run in eager (50.0%)" in printed
+
+
+def test_one_class_one_source_and_a_variant(tree: Path) -> None:
+    runner = Runner()
+    asked = [str(tree / "modeling_a.py"), "--source", "model tests", "--variant", "cache", "--quiet"]
+    assert main(["cases", *asked], run_cases=runner) == 0
+    plain = "modeling_a/AModel/dynamo/dynamic/forward"
+    assert runner.asked == [plain, f"{plain}+cache"]
+    assert runner.setup is not None
+    assert runner.setup.sources == (Source.MODEL_TESTS,)
+
+
+def test_a_runner_that_cannot_work_is_three(tree: Path, capsys: Any) -> None:
+    assert main(["cases", "--tree", str(tree)], run_cases=Runner(fatal="torch does not import")) == 3
+    assert "torch does not import" in capsys.readouterr().err
+
+
+def test_its_schema_is_printed(capsys: Any) -> None:
+    assert main(["schema", "--census"]) == 0
+    assert "entries" in json.loads(capsys.readouterr().out)["properties"]

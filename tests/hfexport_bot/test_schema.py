@@ -1,0 +1,62 @@
+"""What crosses processes: the path that a case id is."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from hfexport_bot.schema import Backend, CaseFinished, CaseId, Engine, Outcome, OutcomeKind, Shapes, Task
+
+PLAIN = CaseId(model="llama", class_name="LlamaModel", backend=Backend.ONNX)
+
+
+@pytest.mark.parametrize(
+    ("case", "path"),
+    [
+        (PLAIN, "llama/LlamaModel/onnx/dynamic/forward"),
+        (
+            PLAIN.model_copy(update={"model": "pkg/models/modeling_x"}),
+            "pkg/models/modeling_x/LlamaModel/onnx/dynamic/forward",
+        ),
+        (PLAIN.model_copy(update={"engine": Engine.REPO}), "llama/LlamaModel/onnx/dynamic/forward@repo"),
+        (
+            CaseId(
+                model="t5",
+                class_name="T5Model",
+                backend=Backend.DYNAMO,
+                shapes=Shapes.STATIC,
+                task=Task.GENERATE,
+                variant="eager_attention",
+                engine=Engine.REPO,
+            ),
+            "t5/T5Model/dynamo/static/generate+eager_attention@repo",
+        ),
+    ],
+)
+def test_a_case_id_is_a_path_and_comes_back_from_it(case: CaseId, path: str) -> None:
+    assert str(case) == path
+    assert CaseId.parse(path) == case
+    event = CaseFinished(id=case, outcome=Outcome(kind=OutcomeKind.PASS))
+    assert CaseFinished.model_validate_json(event.model_dump_json()).id == case
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "llama/LlamaModel/onnx/dynamic",
+        "llama/LlamaModel/onnx/dynamic/forward+",
+        "llama/LlamaModel/onnx/dynamic/forward@theirs",
+        "llama/LlamaModel/onnx/dynamic/forward@repo+cache",
+        "llama/Llama Model/onnx/dynamic/forward",
+        "../x/LlamaModel/onnx/dynamic/for ward",
+        "",
+    ],
+)
+def test_what_is_no_case_id_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"case id|valid Engine"):
+        CaseId.parse(path)
+
+
+def test_a_variant_is_one_word() -> None:
+    with pytest.raises(ValidationError):
+        CaseId(model="m", class_name="C", backend=Backend.ONNX, variant="a/b")
