@@ -19,6 +19,7 @@ from hfexport_bot.reporting.summary import (
     columns,
     duration,
     headline,
+    origins,
     plural,
     remarks,
     reproduce,
@@ -96,7 +97,7 @@ def _facts(report: Report) -> str:
     if report.base is not None:
         revisions += f" on base {_revision(report.base)}"
     versions = [code(f"{name} {version}", 60) for name, version in list(report.versions.items())[:12]]
-    parts = [f"{ran} in {duration(report.seconds)}", revisions, ", ".join(versions)]
+    parts = [f"{ran} in {duration(report.seconds)}", revisions, origins(report.cases), ", ".join(versions)]
     return " · ".join(part for part in parts if part)
 
 

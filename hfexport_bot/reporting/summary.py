@@ -21,6 +21,7 @@ from hfexport_bot.schema import (
     OutcomeKind,
     Report,
     Shapes,
+    Source,
     Task,
     VerdictKind,
 )
@@ -239,6 +240,15 @@ def row_labels(table: Sequence[Row]) -> list[str]:
         settings += [row.variant] if row.variant else []
         labels.append(f"{name} ({', '.join(settings)})" if settings else name)
     return labels
+
+
+def origins(cases: Iterable[CaseReport]) -> str:
+    """``models from model tests (12), synthesised (3)``: the sources of the models, as far as they are known ones. Holds
+    no untrusted text."""
+    said = [side.source.partition(":")[0] for case in cases if (side := case.head or case.base)]
+    counted = {source: said.count(source.value) for source in Source}
+    parts = [f"{source.value} ({count:,})" for source, count in counted.items() if count]
+    return f"models from {', '.join(parts)}" if parts else ""
 
 
 def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:

@@ -15,6 +15,7 @@ from hfexport_bot.reporting.summary import (
     duration,
     headline,
     merge_safety,
+    origins,
     plural,
     remarks,
     row_labels,
@@ -50,7 +51,8 @@ def print_report(report: Report, console: Console) -> None:
         _print(console, f"{plural(noted, 'blind spot')} of the checks: see the report", "dim")
     if report.failure:
         _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
-    _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}")
+    from_where = f" · {said}" if (said := origins(report.cases)) else ""
+    _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}{from_where}")
     doubtful = merge_safety(report) == "unknown" or (not report.cases and bool(unjudged(report)))
     colour = "red" if failing(report) else "yellow" if doubtful else "green"
     _print(console, f"Export check: {headline(report)}", f"bold {colour}")

@@ -12,6 +12,7 @@ from hfexport_bot.reporting.summary import (
     error_size,
     headline,
     merge_safety,
+    origins,
     plural,
     reproduce,
     row_labels,
@@ -230,3 +231,13 @@ def test_two_engines_stand_side_by_side_and_variants_below_each_other() -> None:
     ]
     assert causes(cases)[0].where == "ONNX, ONNX (repo) · trace"
     assert reproduce(cases[3].id, "check").endswith("--backend onnx --variant cache --engine repo")
+
+
+def test_origins_count_the_sources_of_models() -> None:
+    def made(source: str) -> CaseReport:
+        outcome = Outcome(kind=OutcomeKind.PASS, source=source)
+        return broken("bert/BertModel/onnx/dynamic/forward").model_copy(update={"head": outcome})
+
+    cases = [made("synthesised"), made("model tests: BertModelTest"), made("model tests: BertLongTest"), made("<b>")]
+    assert origins(cases) == "models from model tests (2), synthesised (1)"
+    assert origins([made("")]) == ""
