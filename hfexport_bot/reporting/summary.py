@@ -243,8 +243,8 @@ def row_labels(table: Sequence[Row]) -> list[str]:
 
 
 def origins(cases: Iterable[CaseReport]) -> str:
-    """``models from model tests (12), synthesised (3)``: the sources of the models, as far as they are known ones. Holds
-    no untrusted text."""
+    """``models from model tests (12), synthesised (3)``: the sources of the models, as far as we know them. Holds no
+    untrusted text."""
     said = [side.source.partition(":")[0] for case in cases if (side := case.head or case.base)]
     counted = {source: said.count(source.value) for source in Source}
     parts = [f"{source.value} ({count:,})" for source, count in counted.items() if count]
