@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -37,8 +37,9 @@ class ExecutorchSession:
                 raise UnsupportedByRuntime(f"ExecuTorch runtime: {error}") from error
             raise
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        found = self._method.execute([tensor.contiguous() for tensor in tensors])
+    def run(self, tensors: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """As of `Session`; a program that was traced with constants takes them in their places."""
+        found = self._method.execute([x.contiguous() if isinstance(x, torch.Tensor) else x for x in tensors])
         # Inputs that the model writes into come first, constants such as None in between.
         outputs = [value for value in found if isinstance(value, torch.Tensor)][-len(self._output_paths) :]
         # Outputs live in the runtime's planned memory, which the next call writes again.

@@ -1,15 +1,17 @@
 """From changed files to the model classes they affect, and to what is not run and why.
 
 Selection is by file: a changed modeling file, or a changed configuration beside it, affects all its model classes; in a
-repository with its own modeling files so does any other changed file that it imports.
+repository with its own modeling files so does any other changed file that it imports. A change to a checkout's own
+exporters affects the models that they act on (`hfexport_bot.changes.exporters`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from hfexport_bot.changes.exporters import ByExporters, Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.imports import ModelingImports
 from hfexport_bot.changes.layout import (
@@ -24,6 +26,7 @@ from hfexport_bot.changes.modeling import (
     SourceError,
     generating_classes,
     imports_module,
+    model_classes,
     parse,
     public_model_classes,
     same_code,
@@ -57,13 +60,23 @@ class Selection:
     not_run: tuple[NotRun, ...] = ()
 
 
-def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout) -> Selection:
+def select(
+    changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout, hits: Hits | None = None
+) -> Selection:
     """Find the affected model classes.
+
+    ``hits``: where a checkout's own exporters are run, on which cases its patches and fixes acted before
+    (`recorded_hits`); otherwise None, and a change to those exporters affects nothing.
 
     A file that is no Python on one side takes the other side's classes, so that its cases run and end as
     errors in stage ``source``. Tests, documents and files that are no Python are not mentioned.
     """
     modeling, others = _sorted_out(changes, layout)
+    by_exporters = ByExporters()
+    if hits is not None:
+        own_exporters = [change for change in others if is_exporter_file(change.path, layout)]
+        others = [change for change in others if change not in own_exporters]
+        by_exporters = affected_by_exporters(own_exporters, base, head, layout, hits)
     not_run: list[NotRun] = []
     reasons: dict[str, list[str]] = {}
     used: set[str] = set()
@@ -97,7 +110,49 @@ def select(changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout
                 not_run.append(found)
         else:
             affected.append(found)
+    reason = "not used in an export to torch.export, ONNX or ExecuTorch"
+    not_run += [NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused]
+    affected = _with_exporters(affected, by_exporters, base, head, layout)
     return Selection(tuple(affected), tuple(sorted(not_run, key=lambda entry: entry.name)))
+
+
+def _with_exporters(
+    affected: list[AffectedModule], by_exporters: ByExporters, base: Tree, head: Tree, layout: Layout
+) -> list[AffectedModule]:
+    """``affected`` with what a change to exporters affects."""
+    found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
+    for path, classes in by_exporters.classes.items():
+        (base_names, base_generating), (head_names, head_generating) = (
+            _defined(tree.read(path), classes) for tree in (base, head)
+        )
+        known = found.get(path)
+        reasons = dict.fromkeys(reason for each in classes.values() for reason in each)
+        found[path] = AffectedModule(
+            base=model_file(path, layout) if base.read(path) is not None else None,
+            head=model_file(path, layout) if head.read(path) is not None else None,
+            base_classes=_joined(known.base_classes if known else (), base_names),
+            head_classes=_joined(known.head_classes if known else (), head_names),
+            reason="; ".join([*([known.reason] if known else []), *reasons]),
+            base_generating=_joined(known.base_generating if known else (), base_generating),
+            head_generating=_joined(known.head_generating if known else (), head_generating),
+        )
+        if known is not None:
+            found[path] = replace(found[path], base=known.base, head=known.head)
+    return [found[path] for path in sorted(found)]
+
+
+def _defined(source: bytes | None, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of the names that a file defines as models, and as ones that generate."""
+    try:
+        module = parse(source or b"")
+    except SourceError:
+        return (), ()
+    known, generating = model_classes(module), generating_classes(module)
+    return tuple(n for n in names if n in known), tuple(n for n in names if n in generating)
+
+
+def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def _sorted_out(changes: Iterable[FileChange], layout: Layout) -> tuple[dict[str, FileChange], list[FileChange]]:

@@ -90,7 +90,7 @@ def same_code(old: bytes, new: bytes) -> bool:
     if old == new:
         return True
     try:
-        return _alike(parse(old), parse(new))
+        return alike(parse(old), parse(new))
     except (SourceError, RecursionError):
         return False
 
@@ -106,15 +106,16 @@ def imports_module(module: ast.Module, name: str) -> bool:
     return False
 
 
-def _alike(old: object, new: object) -> bool:
-    """Compare two trees without positions. An own walk: dumping both to text takes five times as long."""
+def alike(old: object, new: object) -> bool:
+    """Whether two trees, or lists of them, are the same code, wherever it stands. An own walk: dumping both to text
+    takes five times as long."""
     if isinstance(old, ast.AST):
         return type(old) is type(new) and all(
-            _alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields
+            alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields
         )
     if isinstance(old, list) and isinstance(new, list):
         old, new = _code(old), _code(new)
-        return len(old) == len(new) and all(map(_alike, old, new))
+        return len(old) == len(new) and all(map(alike, old, new))
     return type(old) is type(new) and old == new
 
 

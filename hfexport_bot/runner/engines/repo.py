@@ -1,0 +1,208 @@
+"""Engine ``repo``: the revision's own ``transformers.exporters``, whose results are judged like ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+
+from exporters import StageError
+from exporters.generation import ending_of
+from exporters.leaves import named_leaves
+from exporters.runtime.generation import GenerationExport
+from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
+from hfexport_bot.runner.engines.cache_nodes import CacheNodes
+from hfexport_bot.runner.engines.observed import Observer
+from hfexport_bot.runner.engines.package import ExportersPackage
+from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.schema import Backend
+
+#: Its function that makes further inputs of the given ones, in place.
+_PREPARE = "precompute_export_inputs"
+
+#: The parts that our generation loop can run.
+_DRIVEN = {"prefill", "decode"}
+
+
+class CannotDrive(ValueError):
+    """The exports are there, but the generation loop cannot run them; the message says why."""
+
+
+def export_repo(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    dynamic: bool,
+    disabled: Collection[str],
+    on_stage: Callable[[str], None],
+    package: ExportersPackage | None = None,
+) -> RepoArtifact:
+    """Export a case with the revision's own exporters.
+
+    Raises ``StageError`` for what they raise, `NoEngine` where there are none.
+    """
+    package = package or ExportersPackage.find()
+    exporter = package.exporter(backend)
+    config = package.config(backend, exporter, dynamic=dynamic)
+    observer = Observer(package, backend, lambda stage, component: on_stage(stage))
+    nodes = CacheNodes()
+    model = copy.deepcopy(case.model)  # they may leave it changed, and eager must stay as it was
+    given = dict(case.inputs)
+    result = _exported(
+        observer, nodes, disabled, lambda: exporter.export(model, _copied(given), config=config), package, backend
+    )
+    if len(observer.traced) != 1:
+        raise _untraced(observer, backend, 1)
+    prepare, made, constants = _preparation(package, model, given)
+    program = next(iter(_programs(result).values()))
+    artifact = make_artifact(
+        backend, program, observer.traced[0], nodes, constants=constants, made=made, prepare=prepare
+    )
+    artifact.workarounds = dict(observer.hits)
+    return artifact
+
+
+def export_generation_repo(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    dynamic: bool,
+    new_tokens: int,
+    disabled: Collection[str],
+    on_stage: Callable[[str, str], None],
+    package: ExportersPackage | None = None,
+) -> GenerationExport:
+    """Export the parts that the revision's own exporters split ``generate`` into.
+
+    Raises as `export_repo` does, and `CannotDrive` where our loop cannot run those parts.
+    """
+    package = package or ExportersPackage.find()
+    exporter = package.exporter(backend)
+    name = type(case.model).__name__
+    if not hasattr(exporter, "export_for_generation"):
+        raise CannotDrive(f"{type(exporter).__name__} of this revision has no export_for_generation")
+    config = package.config(backend, exporter, dynamic=dynamic)
+    observer = Observer(package, backend, on_stage)
+    nodes = CacheNodes()
+    model: Any = copy.deepcopy(case.model)
+    settings = {} if dynamic else {"generation_config": _static_settings(case, new_tokens)}
+    result = _exported(
+        observer,
+        nodes,
+        disabled,
+        lambda: exporter.export_for_generation(model, _copied(case.inputs), config, **settings),
+        package,
+        backend,
+    )
+    programs = _programs(result)
+    if len(observer.traced) != len(programs):
+        raise _untraced(observer, backend, len(programs))
+    artifacts = {
+        part: make_artifact(backend, program, traced, nodes, constants={})
+        for (part, program), traced in zip(programs.items(), observer.traced, strict=True)
+    }
+    _require_driven(name, artifacts, case)
+    artifacts["prefill"].workarounds = dict(observer.hits)  # the registries do not tell parts apart
+    return GenerationExport(artifacts, ending_of(case.model))
+
+
+def _exported(
+    observer: Observer,
+    nodes: CacheNodes,
+    disabled: Collection[str],
+    export: Callable[[], Any],
+    package: ExportersPackage,
+    backend: Backend,
+) -> Any:
+    """What ``export`` gives; what it raises, as a ``StageError``."""
+    try:
+        with nodes.used(), observer.watching(disabled):
+            return export()
+    except Exception as error:
+        raise StageError(str(backend), observer.stage, package.reason(error)) from error
+
+
+def _programs(result: Any) -> dict[str, Any]:
+    """The native programs by part: of a model object with components, of a mapping, or the program itself."""
+    components = getattr(result, "components", result)
+    if isinstance(components, Mapping):
+        return {str(name): getattr(part, "program", part) for name, part in components.items()}
+    return {"model": result}
+
+
+def _untraced(observer: Observer, backend: Backend, wanted: int) -> StageError:
+    count = len(observer.traced)
+    error = RuntimeError(
+        f"the exporter called torch.export {count} times for {wanted} programs, so the names of inputs and outputs are "
+        "unknown; export with engine own"
+    )
+    return StageError(str(backend), observer.stage, error)
+
+
+def _copied(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs with tensors and mappings of their own: preparers write into both."""
+    return copy.deepcopy(dict(inputs))
+
+
+def _preparation(
+    package: ExportersPackage, model: torch.nn.Module, given: Mapping[str, Any]
+) -> tuple[Prepare | None, tuple[str, ...], dict[str, Any]]:
+    """What makes further inputs, the names of those, and the arguments that are no tensors."""
+    function = package.function(_PREPARE)
+    inputs: dict[str, Any] = dict(given)
+    prepare: Prepare | None = None
+    if function is not None:
+
+        def prepare(inputs: Mapping[str, Any]) -> dict[str, Any]:
+            prepared = _copied(inputs)
+            with torch.no_grad():
+                function(model, prepared)
+            return prepared
+
+        inputs = prepare(given)
+    made = tuple(name for name, value in inputs.items() if name not in given or _differs(value, given[name]))
+    constants = {name: value for name, value in inputs.items() if value is not None and not named_leaves({name: value})}
+    return (prepare if made else None), made, constants
+
+
+def _differs(value: Any, other: Any) -> bool:
+    """Whether two inputs are not the same; tensors of one shape are compared by their values."""
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return not torch.equal(value, other)
+    return type(value) is not type(other)
+
+
+def _static_settings(case: ModelCase, new_tokens: int) -> Any:
+    """Settings of ``generate`` with a cache of fixed size, since graphs of static shapes take no other."""
+    model: Any = case.model
+    if "input_ids" not in case.inputs:
+        raise CannotDrive(f"{type(model).__name__} reads no text, and its static cache has no length to go by")
+    settings = copy.deepcopy(model.generation_config)
+    settings.cache_implementation = "static"
+    settings.max_cache_len = settings.max_length = case.inputs["input_ids"].shape[1] + new_tokens
+    return settings
+
+
+def _require_driven(name: str, artifacts: Mapping[str, RepoArtifact], case: ModelCase) -> None:
+    """Raise `CannotDrive` for parts that our loop cannot run from a prompt to tokens."""
+    parts = ", ".join(artifacts)
+    model: Any = case.model
+    if model.config.is_encoder_decoder:
+        raise CannotDrive(f"transformers.exporters splits {name} into {parts}, and none of them encodes the prompt")
+    if artifacts.keys() != _DRIVEN:
+        raise CannotDrive(
+            f"transformers.exporters splits {name} into {parts}, and leaves embedding tokens and merging features "
+            "into them to the caller"
+        )
+    for part, artifact in artifacts.items():
+        rank = sum(axis.input == "attention_mask" for axis in artifact.axes)
+        if "attention_mask" in artifact.input_paths and rank != case.inputs["attention_mask"].dim():
+            raise CannotDrive(
+                f"{part} takes an attention_mask of {rank} axes, ready made, and the loop has the prompt's"
+            )
+        known = {"input_ids", "attention_mask", "position_ids"}
+        odd = [path for path in artifact.input_paths if path not in known and ".layers." not in path]
+        if odd:
+            raise CannotDrive(f"{part} takes {', '.join(odd)}, which the loop cannot make")

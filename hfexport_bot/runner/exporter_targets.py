@@ -1,0 +1,108 @@
+"""``python -m hfexport_bot.runner.exporter_targets --events-fd N``: what a revision's own exporters reach for.
+
+Reads a ``RunnerSetup`` from standard input and writes one ``ExporterTarget`` a line to descriptor N: every path that a
+patch is registered for, and every name that input preparers look up on a model or in its file, for each model that has
+it. Exporters pass over what is not there, so the paths are read in their source, not in what they registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from exporters.registry import resolve
+from hfexport_bot.runner.engines.package import ExportersPackage
+from hfexport_bot.runner.tree import prepare_tree
+from hfexport_bot.schema import MAX_NAME_CHARS, ExporterTarget, RunnerSetup
+
+#: Calls that look a name up on a model or in its module: ``hasattr(module, "get_x")``.
+_LOOK_UPS = {"hasattr", "getattr", "_find_submodule_attr"}
+_PREPARER = "register_export_input_preparer"
+
+#: Modeling files below a package of models.
+_MODELING = "*/modeling_*.py"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the targets; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hfexport_bot.runner.exporter_targets")
+    parser.add_argument("--events-fd", type=int, required=True, metavar="N", help="descriptor to write to")
+    fd = parser.parse_args(arguments).events_fd
+    setup = RunnerSetup.model_validate_json(sys.stdin.readline())
+    with os.fdopen(fd, "w") as stream:
+        prepare_tree(setup)
+        package = ExportersPackage.find()
+        models = Path(str(package.module.__file__)).parents[1] / "models"
+        for target in targets_of(Path(str(package.module.__file__)).parent, models):
+            stream.write(target.model_dump_json() + "\n")
+    return 0
+
+
+def targets_of(folder: Path, models: Path) -> Iterator[ExporterTarget]:
+    """The targets in the exporters' files below ``folder``; ``models`` holds a folder for each model."""
+    markers: dict[str, str] = {}
+    paths: dict[str, str] = {}
+    for file in sorted(folder.rglob("*.py")):
+        module = ".".join(file.relative_to(folder).with_suffix("").parts)
+        for function in (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.FunctionDef)):
+            owner = f"repo:{module}.{function.name}"
+            paths.update((path, owner) for path in _arguments(function, "register_patch", first=1))
+            names = _arguments(function, _PREPARER)
+            if names:
+                names += _looked_up(function)
+            markers.update((name, owner) for name in names)
+    for path, owner in paths.items():
+        yield _target("patch", owner, path, resolves(path))
+    sources = {file: file.read_text(errors="replace") for file in sorted(models.glob(_MODELING))}
+    for name, owner in markers.items():
+        found = [file for file, source in sources.items() if re.search(rf"\b{re.escape(name)}\b", source)]
+        for file in found:
+            yield _target("marker", owner, f"{name} in {file.parent.name}/{file.name}", True)
+        if not found:
+            yield _target("marker", owner, name, False)
+
+
+def resolves(path: str) -> bool:
+    """Whether a dotted path leads somewhere; a module that cannot be imported has nothing in it."""
+    try:
+        return resolve(path) is not None
+    except Exception as error:  # the model's own code
+        print(f"{path}: {type(error).__name__}: {error}", file=sys.stderr)
+        return False
+
+
+def _target(kind: Any, owner: str, target: str, resolved: bool) -> ExporterTarget:
+    return ExporterTarget(
+        kind=kind, owner=owner[:MAX_NAME_CHARS], target=target[:MAX_NAME_CHARS], resolved=resolved
+    )
+
+
+def _arguments(function: ast.FunctionDef, name: str, first: int = 0) -> list[str]:
+    """The strings that decorators of a name are called with, from the ``first`` argument on."""
+    return [
+        argument.value
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).rpartition(".")[2] == name
+        for argument in decorator.args[first:]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+
+
+def _looked_up(function: ast.FunctionDef) -> list[str]:
+    return [
+        argument.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOK_UPS
+        for argument in node.args[1:2]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
