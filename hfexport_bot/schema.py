@@ -428,6 +428,16 @@ class WorkaroundInfo(Record):
     unresolved: tuple[Name, ...] = ()
 
 
+class ExporterTarget(Record):
+    """What a patch or an input preparer of a revision's own exporters reaches for: a dotted path, or a name that it
+    looks up on models. ``owner`` is the patch or preparer, as in outcomes (``repo:exporter_onnx._patch_where``)."""
+
+    kind: Literal["patch", "marker"]
+    owner: Name
+    target: Name
+    resolved: bool
+
+
 # -- The report -----------------------------------------------------------------------------------------------
 
 

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hfexport_bot.changes.git import FileChange
-from hfexport_bot.changes.layout import MODELS_FOLDER, is_modeling_file
+from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, is_modeling_file
 from hfexport_bot.changes.modeling import SourceError, alike, model_classes, parse, public_model_classes
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import CaseId, Layout, Report
 
-#: Where the exporters lie in the layouts that may have some.
-EXPORTERS_FOLDER = {Layout.TRANSFORMERS: "src/transformers/exporters", Layout.INSTALLED: "transformers/exporters"}
+#: Where a checkout's exporters lie.
+FOLDER = EXPORTERS[Layout.TRANSFORMERS].rpartition("/")[0]
 
 #: Begins the ids of patches and fixes of those exporters in outcomes: ``repo:exporter_onnx._patch_where``.
 HIT_PREFIX = "repo:"
@@ -67,21 +67,9 @@ class ByExporters:
                 reasons.append(reason)
 
 
-def missing_engine(tree: Tree, layout: Layout) -> str:
-    """Why engine ``repo`` cannot be used on a tree, and what to do; empty where it has exporters of its own.
-
-    For the installed transformers, and for a repository that uses it, ``tree`` is the folder it lies in.
-    """
-    folder = EXPORTERS_FOLDER.get(layout, EXPORTERS_FOLDER[Layout.INSTALLED])
-    if tree.read(f"{folder}/__init__.py") is not None:
-        return ""
-    return f"engine repo needs {folder}/__init__.py, which is not there; use engine own"
-
-
 def is_exporter_file(path: str, layout: Layout) -> bool:
     """Whether a file belongs to the checkout's own exporters."""
-    folder = EXPORTERS_FOLDER.get(layout)
-    return folder is not None and path.startswith(f"{folder}/") and path.endswith(".py")
+    return layout is Layout.TRANSFORMERS and path.startswith(f"{FOLDER}/") and path.endswith(".py")
 
 
 def recorded_hits(reports: Iterable[Report]) -> dict[CaseId, frozenset[str]]:
@@ -103,8 +91,8 @@ def affected_by_exporters(
     sources = [_Sources.read(tree, layout) for tree in (base, head)]
     locate = _Locator((head, base), layout)
     for change in changes:
-        module = _module_of(change.path, layout)
-        name = f"exporters/{change.path.removeprefix(EXPORTERS_FOLDER[layout] + '/')}"
+        module = _module_of(change.path)
+        name = f"exporters/{change.path.removeprefix(FOLDER + '/')}"
         broken = any(module in side.broken for side in sources)
         changed = {""} if broken else _changed_names(module, *sources)
         if not changed:
@@ -206,9 +194,9 @@ class _Sources:
     @classmethod
     def read(cls, tree: Tree, layout: Layout) -> _Sources:
         found = cls()
-        for path in tree.files(EXPORTERS_FOLDER[layout]):
+        for path in tree.files(FOLDER):
             if is_exporter_file(path, layout):
-                module, file = _module_of(path, layout), _parsed(tree.read(path) or b"")
+                module, file = _module_of(path), _parsed(tree.read(path) or b"")
                 if file is None:
                     found.broken.add(module)
                     continue
@@ -306,8 +294,8 @@ def _imported_module(module: str, statement: ast.ImportFrom) -> str:
     return ".".join([*parts, *([statement.module] if statement.module else [])])
 
 
-def _module_of(path: str, layout: Layout) -> str:
-    inside = path.removeprefix(f"{EXPORTERS_FOLDER[layout]}/").removesuffix(".py")
+def _module_of(path: str) -> str:
+    inside = path.removeprefix(f"{FOLDER}/").removesuffix(".py")
     return inside.removesuffix("/__init__").replace("/", ".") if inside != "__init__" else ""
 
 

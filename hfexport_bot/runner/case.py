@@ -24,7 +24,7 @@ from exporters.stages import locate
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
-from hfexport_bot.runner.engines import export_generation_own, export_own
+from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.sources import HookError, Inapplicable, ModelCase, Unavailable, find_model_case, load_hook
 from hfexport_bot.runner.sources.weights import strengthen
@@ -34,6 +34,7 @@ from hfexport_bot.schema import (
     MAX_TRIES,
     CaseId,
     CaseRequest,
+    Engine,
     Layout,
     Location,
     Outcome,
@@ -152,9 +153,10 @@ _Work = tuple[Checked, dict[str, int], list[str]]
 def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
     reference, notes = _eager(case, setup)
     dynamic = case_id.shapes is Shapes.DYNAMIC
-    artifact = export_own(
+    artifact = export(
         case,
         case_id.backend,
+        engine=case_id.engine,
         dynamic=dynamic,
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
@@ -176,19 +178,24 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
     dynamic = case_id.shapes is Shapes.DYNAMIC
-    export = export_generation_own(
-        case,
-        case_id.backend,
-        dynamic=dynamic,
-        new_tokens=NEW_TOKENS,
-        disabled=setup.disabled_workarounds,
-        on_stage=stages.begin,
-    )
+    try:
+        exported = export_generation(
+            case,
+            case_id.backend,
+            engine=case_id.engine,
+            dynamic=dynamic,
+            new_tokens=NEW_TOKENS,
+            disabled=setup.disabled_workarounds,
+            on_stage=stages.begin,
+        )
+    except CannotDrive as error:
+        outcome = failed(error, "run", setup)
+        raise _Ended(outcome.model_copy(update={"kind": OutcomeKind.UNSUPPORTED, "notes": tuple(notes)})) from error
     checked = check_generation(
-        export, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(_clean, setup=setup)
+        exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(_clean, setup=setup)
     )
     hits: Counter[str] = Counter()
-    for artifact in export.artifacts.values():
+    for artifact in exported.artifacts.values():
         hits.update(artifact.workarounds)
     return checked, dict(hits), notes
 
@@ -215,7 +222,9 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
 
 
 def require_not_skipped(model_class: type, case_id: CaseId, setup: RunnerSetup) -> None:
-    """End a case, as ``skipped``, that a registered skip leaves out."""
+    """End a case, as ``skipped``, that a registered skip of ours leaves out; other engines have skips of their own."""
+    if case_id.engine is not Engine.OWN:
+        return
     skip = find_skip(
         model_class,
         backend=case_id.backend,
@@ -317,6 +326,7 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup, component: str 
         message=_clean(str(reason) or type(reason).__name__, setup),
         error_type=type(reason).__name__[:MAX_NAME_CHARS],
         location=_location(error, setup),
+        workarounds=dict(getattr(error, "workarounds", {})),  # those of a foreign exporter that acted before
     )
 
 

@@ -78,9 +78,7 @@ def resolves(path: str) -> bool:
 
 
 def _target(kind: Any, owner: str, target: str, resolved: bool) -> ExporterTarget:
-    return ExporterTarget(
-        kind=kind, owner=owner[:MAX_NAME_CHARS], target=target[:MAX_NAME_CHARS], resolved=resolved
-    )
+    return ExporterTarget(kind=kind, owner=owner[:MAX_NAME_CHARS], target=target[:MAX_NAME_CHARS], resolved=resolved)
 
 
 def _arguments(function: ast.FunctionDef, name: str, first: int = 0) -> list[str]:

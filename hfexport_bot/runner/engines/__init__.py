@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from exporters import Artifact
 from hfexport_bot.runner.engines.own import export_generation_own, export_own
 from hfexport_bot.runner.engines.package import NoEngine
-from hfexport_bot.runner.engines.repo import CannotDrive, export_generation_repo, export_repo
+from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
+from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.schema import Backend, Engine
 
-__all__ = [
-    "CannotDrive",
-    "NoEngine",
-    "export_generation_own",
-    "export_generation_repo",
-    "export_own",
-    "export_repo",
-]
+if TYPE_CHECKING:
+    from exporters.runtime.generation import GenerationExport
+
+__all__ = ["CannotDrive", "NoEngine", "RepoStageError", "export", "export_generation"]
+
+
+def export(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    engine: Engine,
+    dynamic: bool,
+    disabled: Collection[str],
+    on_stage: Callable[[str], None],
+) -> Artifact:
+    """Export a case's forward. Raises ``exporters.StageError``, and `NoEngine` where the engine is not there."""
+    exporting = export_repo if engine is Engine.REPO else export_own
+    return exporting(case, backend, dynamic=dynamic, disabled=disabled, on_stage=on_stage)
+
+
+def export_generation(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    engine: Engine,
+    dynamic: bool,
+    new_tokens: int,
+    disabled: Collection[str],
+    on_stage: Callable[[str, str], None],
+) -> GenerationExport:
+    """Export what a case's ``generate`` calls; ``on_stage`` is told of a stage and its component.
+
+    Graphs of static shapes get a static cache with room for ``new_tokens``. Raises as `export` does, ``ValueError`` for
+    a model that decodes in a way the engine does not know, and `CannotDrive` where our loop cannot run its exports.
+    """
+    exporting = export_generation_repo if engine is Engine.REPO else export_generation_own
+    return exporting(case, backend, dynamic=dynamic, new_tokens=new_tokens, disabled=disabled, on_stage=on_stage)

@@ -26,8 +26,21 @@ _PREPARE = "precompute_export_inputs"
 _DRIVEN = {"prefill", "decode"}
 
 
+class RepoStageError(StageError):
+    """An export of the revision's own exporters failed. ``workarounds``: which patches and fixes acted before."""
+
+    def __init__(self, backend: Backend, observer: Observer, cause: BaseException) -> None:
+        super().__init__(str(backend), observer.stage, cause)
+        self.workarounds = dict(observer.hits)
+
+
 class CannotDrive(ValueError):
-    """The exports are there, but the generation loop cannot run them; the message says why."""
+    """The exports are there, but the generation loop cannot run them; the message says why.
+
+    ``workarounds``: which patches and fixes acted.
+    """
+
+    workarounds: Mapping[str, int] = {}
 
 
 def export_repo(
@@ -103,7 +116,11 @@ def export_generation_repo(
         part: make_artifact(backend, program, traced, nodes, constants={})
         for (part, program), traced in zip(programs.items(), observer.traced, strict=True)
     }
-    _require_driven(name, artifacts, case)
+    try:
+        _require_driven(name, artifacts, case)
+    except CannotDrive as error:
+        error.workarounds = dict(observer.hits)
+        raise
     artifacts["prefill"].workarounds = dict(observer.hits)  # the registries do not tell parts apart
     return GenerationExport(artifacts, ending_of(case.model))
 
@@ -121,7 +138,7 @@ def _exported(
         with nodes.used(), observer.watching(disabled):
             return export()
     except Exception as error:
-        raise StageError(str(backend), observer.stage, package.reason(error)) from error
+        raise RepoStageError(backend, observer, package.reason(error)) from error
 
 
 def _programs(result: Any) -> dict[str, Any]:
@@ -138,7 +155,7 @@ def _untraced(observer: Observer, backend: Backend, wanted: int) -> StageError:
         f"the exporter called torch.export {count} times for {wanted} programs, so the names of inputs and outputs are "
         "unknown; export with engine own"
     )
-    return StageError(str(backend), observer.stage, error)
+    return RepoStageError(backend, observer, error)
 
 
 def _copied(inputs: Mapping[str, Any]) -> dict[str, Any]:

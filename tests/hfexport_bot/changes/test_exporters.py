@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hfexport_bot.changes.affected import Selection, select
-from hfexport_bot.changes.exporters import missing_engine, recorded_hits
+from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import CaseId, CaseReport, Layout, Outcome, OutcomeKind, Report, Revision, VerdictKind
@@ -160,11 +160,3 @@ def test_hits_are_read_from_both_sides_of_reports() -> None:
         command="run", head=Revision(name="head"), cases=(case, case.model_copy(update={"id": LLAMA, "base": None}))
     )
     assert recorded_hits([report]) == {BERT: {"repo:utils.a", "repo:utils.b"}, LLAMA: {"repo:utils.b"}}
-
-
-def test_a_tree_without_exporters_is_told_apart() -> None:
-    tree = MappingTree({f"{FOLDER}/__init__.py": ""})
-    assert missing_engine(tree, Layout.TRANSFORMERS) == ""
-    assert missing_engine(MappingTree({"transformers/exporters/__init__.py": ""}), Layout.INSTALLED) == ""
-    message = missing_engine(MappingTree({"src/transformers/models/a/modeling_a.py": ""}), Layout.TRANSFORMERS)
-    assert message == f"engine repo needs {FOLDER}/__init__.py, which is not there; use engine own"
