@@ -79,6 +79,14 @@ _tree = click.option(
     type=click.Choice([each.value for each in VerdictKind]),
     help="Verdict that fails the run; may be repeated. Default: regression.",
 )
+@click.option(
+    "--record",
+    "records",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An earlier report.json, which tells what a changed patch of the checkout's exporters acts on; may be repeated.",
+)
 @exporting
 @running
 @click.pass_obj
@@ -217,6 +225,7 @@ def _carry_out(
     jobs: int | None,
     quiet: bool,
     as_json: bool,
+    records: Sequence[Path] = (),
     **options: Any,
 ) -> int:
     """Run a command's work between its options and its reports."""
@@ -227,7 +236,7 @@ def _carry_out(
     from hfexport_bot.verdicts.compare import failing
 
     _check_writable(out)
-    finished = work(overrides_of(**options), _surroundings(process, jobs, out.resolve() / "logs", quiet))
+    finished = work(overrides_of(**options), _surroundings(process, jobs, out.resolve() / "logs", quiet, records))
     written = write_reports(finished.report, out)
     if as_json:
         click.echo(finished.report.model_dump_json(indent=2))
@@ -239,7 +248,9 @@ def _carry_out(
     return FINDINGS if failing(finished.report) else CLEAN
 
 
-def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
+def _surroundings(
+    process: _Process, jobs: int | None, logs: Path | None, quiet: bool, records: Sequence[Path] = ()
+) -> Surroundings:
     from rich.console import Console
 
     from hfexport_bot.commands import Surroundings
@@ -256,6 +267,7 @@ def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet:
         today=datetime.now(UTC).date(),
         jobs=jobs,
         logs=logs,
+        records=records,
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from hfexport_bot.changes.affected import Selection, select
+from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, detect_layout
 from hfexport_bot.changes.place import Place, find_place, installed_root
@@ -19,11 +22,12 @@ from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
 from hfexport_bot.schema import (
     Backend,
     Census,
     CensusEntry,
+    Engine,
     Layout,
     Outcome,
     OutcomeKind,
@@ -53,8 +57,8 @@ Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, and how much
-    to do at a time."""
+    """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
+    do at a time, and reports of earlier runs."""
 
     run_cases: RunCases
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -62,6 +66,7 @@ class Surroundings:
     today: date
     jobs: int | None = None
     logs: Path | None = None
+    records: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,11 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     _check_disabled(settings, around)
 
     layout = detect_layout(head_tree)
-    selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout)
-    planned = _plan(selection, settings, layout, base_tree, head_tree)
+    engines = _engines(settings, layout, base_tree, head_tree)
+    runs_theirs = Engine.REPO in (*engines.base, *engines.head)
+    hits = recorded_hits(_read_reports(around.records)) if runs_theirs else None
+    selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout, hits)
+    planned = _plan(selection, settings, engines)
 
     result = SessionResult()
     if planned:
@@ -134,7 +142,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     tree = FolderTree(place.root)
     settings, setup = _one_revision(place, overrides, around)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
-    planned = _plan(selection, settings, place.layout, tree, tree)
+    planned = _plan(selection, settings, _engines(settings, place.layout, tree, tree))
     if not planned:
         raise UsageError(f"none of the classes of {', '.join(names)} generates; leave out --task to run their forward")
     with ExitStack() as open_things:
@@ -204,13 +212,27 @@ def _one_revision(place: Place, overrides: Overrides, around: Surroundings) -> t
     return settings, _setup(place.layout, tree, settings, settings.head_hooks, _log_dir(around, "head"))
 
 
-def _plan(selection: Selection, settings: Settings, layout: Layout, base: Tree, head: Tree) -> tuple[PlannedCase, ...]:
+def _engines(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
     if layout is not Layout.TRANSFORMERS:  # what exports is the installed transformers, on either side
         root = installed_root()
         base = head = FolderTree(root) if root else head
     there = [tree.read(EXPORTERS[layout]) is not None for tree in (base, head)]
-    engines = choose_engines(settings.engine, layout, *there)
+    return choose_engines(settings.engine, layout, *there)
+
+
+def _plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:
     return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
+
+
+def _read_reports(paths: Sequence[Path]) -> Iterator[Report]:
+    for path in paths:
+        try:
+            yield Report.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"--record: {path} cannot be read: {error.strerror}") from None
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise UsageError(f"--record: {path} is no report.json of this version of hfexport-bot: {first}") from None
 
 
 def _run(

@@ -21,14 +21,18 @@ from hfexport_bot.reporting.reference import BEGIN, END
 from hfexport_bot.schema import (
     Backend,
     CaseFinished,
+    CaseId,
+    CaseReport,
     CaseRequest,
     Layout,
     Outcome,
     OutcomeKind,
     Report,
+    Revision,
     RunnerEvent,
     RunnerSetup,
     Source,
+    VerdictKind,
     WorkaroundInfo,
 )
 
@@ -215,6 +219,39 @@ def test_a_checkouts_own_exporters_run_beside_ours(
     _, runner = run(repository, out, "--backend", "onnx", *engine)
     for side, suffixes in (("base", base), ("head", head)):
         assert runner.calls[side][1] == [f"a/AModel/onnx/dynamic/forward{suffix}" for suffix in suffixes]
+
+
+def test_an_earlier_report_tells_which_models_a_changed_patch_acts_on(repository: Any, out: Path) -> None:
+    patch = "src/transformers/exporters/exporter_onnx.py"
+    others = {name.replace("/a/", "/b/").replace("_a.", "_b."): text for name, text in CHECKOUT.items()}
+    body = "@register_patch('onnx', 'torch.where')\ndef _patch_where(original):\n    return {}\n"
+    repository.commit(CHECKOUT | {k: v.replace("AModel", "BModel") for k, v in others.items()})
+    repository.commit({EXPORTERS: "", patch: body.format(1)})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({patch: body.format(2)})
+    hit = Outcome(kind=OutcomeKind.PASS, workarounds={"repo:exporter_onnx._patch_where": 1})
+    case = CaseReport(
+        id=CaseId.parse("b/BModel/onnx/dynamic/forward@repo"),
+        verdict=VerdictKind.NO_BASELINE,
+        outcome=OutcomeKind.PASS,
+        head=hit,
+    )
+    record = out.parent / "record.json"
+    record.write_text(Report(command="check", head=Revision(name="x"), cases=(case,)).model_dump_json())
+    run(repository, out, "--backend", "onnx", "--record", str(record))
+    assert {each.id.class_name for each in report_in(out).cases} == {"BModel"}
+    assert "_patch_where changed, hit by b/BModel/onnx" in report_in(out).cases[0].reason
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("{}", "is no report.json")])
+def test_a_record_that_is_none_is_two(repository: Any, out: Path, text: str | None, said: str, capsys: Any) -> None:
+    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    repository.git("branch", "topic")
+    record = out.parent / "record.json"
+    if text is not None:
+        record.write_text(text)
+    assert run(repository, out, "--record", str(record))[0] == 2
+    assert said in capsys.readouterr().err
 
 
 def test_exporters_that_head_adds_have_no_base(repository: Any, out: Path) -> None:
