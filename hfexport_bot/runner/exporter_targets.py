@@ -45,27 +45,29 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def targets_of(folder: Path, models: Path) -> Iterator[ExporterTarget]:
-    """The targets in the exporters' files below ``folder``; ``models`` holds a folder for each model."""
-    markers: dict[str, str] = {}
-    paths: dict[str, str] = {}
+    """The targets in the exporters' files below ``folder``; ``models`` holds a folder for each model.
+
+    What a preparer looks up counts in the modeling files that have all the inputs it is for.
+    """
+    sources = {file: file.read_text(errors="replace") for file in sorted(models.glob(_MODELING))}
     for file in sorted(folder.rglob("*.py")):
         module = ".".join(file.relative_to(folder).with_suffix("").parts)
         for function in (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.FunctionDef)):
             owner = f"repo:{module}.{function.name}"
-            paths.update((path, owner) for path in _arguments(function, "register_patch", first=1))
-            names = _arguments(function, _PREPARER)
-            if names:
-                names += _looked_up(function)
-            markers.update((name, owner) for name in names)
-    for path, owner in paths.items():
-        yield _target("patch", owner, path, resolves(path))
-    sources = {file: file.read_text(errors="replace") for file in sorted(models.glob(_MODELING))}
-    for name, owner in markers.items():
-        found = [file for file, source in sources.items() if re.search(rf"\b{re.escape(name)}\b", source)]
-        for file in found:
-            yield _target("marker", owner, f"{name} in {file.parent.name}/{file.name}", True)
-        if not found:
-            yield _target("marker", owner, name, False)
+            for path in dict.fromkeys(_arguments(function, "register_patch", first=1)):
+                yield _target("patch", owner, path, resolves(path))
+            inputs = _arguments(function, _PREPARER)
+            served = [each for each, source in sources.items() if all(_names(source, name) for name in inputs)]
+            for name in dict.fromkeys([*inputs, *_looked_up(function)]) if inputs else ():
+                found = [each for each in served if _names(sources[each], name)]
+                for each in found:
+                    yield _target("marker", owner, f"{name} in {each.parent.name}/{each.name}", True)
+                if not found:
+                    yield _target("marker", owner, name, False)
+
+
+def _names(source: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", source) is not None
 
 
 def resolves(path: str) -> bool:
