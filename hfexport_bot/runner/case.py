@@ -142,7 +142,7 @@ def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
 def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> Outcome:
     work = _generate if case_id.task is Task.GENERATE else _forward
     checked, workarounds, notes = work(case_id, case, setup, stages)
-    noted = tuple(_clean(note, setup) for note in (*notes, *checked.notes))
+    noted = tuple(_clean(note, setup) for note in (*case.notes, *notes, *checked.notes))
     return _judged(checked, setup).model_copy(update={"workarounds": workarounds, "notes": noted})
 
 

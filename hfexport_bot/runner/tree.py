@@ -200,19 +200,19 @@ def _is_taken(name: str, expected: Path) -> bool:
 def _name_in_tree(file: Path, tree: Path) -> str:
     """The dotted name of ``file`` inside the made-up package, whose folders are set up on the way."""
     name = TREE_PACKAGE
-    _make_package(name, tree)
+    make_package(name, tree)
     folder = tree
     for part in file.parent.relative_to(tree).parts:
         folder = folder / part
         name = f"{name}.{part.replace('.', '_')}"
         if "." in part:  # a dot cannot be part of a module's name, so Python would not find the folder
-            _make_package(name, folder)
+            make_package(name, folder)
     _put_first(tree)
     _put_first(file.parent)
     return f"{name}.{file.stem}"
 
 
-def _make_package(name: str, folder: Path) -> None:
+def make_package(name: str, folder: Path) -> None:
     if name in sys.modules:
         return
     init = folder / "__init__.py"

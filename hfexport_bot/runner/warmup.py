@@ -8,8 +8,9 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
-from hfexport_bot.schema import RunnerSetup
+from hfexport_bot.schema import Layout, RunnerSetup, Source
 
 #: What nearly every model imports. Not onnxruntime: it starts a thread, and takes a case only 0.1 s.
 _TRANSFORMERS_MODULES = (
@@ -38,6 +39,8 @@ def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
             importlib.import_module(name)
         except Exception as error:
             print(f"not warm: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+    if setup.layout is Layout.TRANSFORMERS and (not setup.sources or Source.MODEL_TESTS in setup.sources):
+        _import_tests(Path(str(setup.tree)))
     try:
         export_once(sorted(backends))
     except Exception:
@@ -47,3 +50,14 @@ def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
     gc.collect()
     gc.freeze()  # or the children's first collection touches, and so copies, every object
     return versions
+
+
+def _import_tests(root: Path) -> None:
+    """What the checkout's model tests share, which takes many times as long as one model's own test module."""
+    from hfexport_bot.runner.sources.cases import Unavailable
+    from hfexport_bot.runner.sources.checkout_tests import import_shared_tests
+
+    try:
+        import_shared_tests(root)
+    except Unavailable as error:
+        print(f"not warm: {error.message}", file=sys.stderr)

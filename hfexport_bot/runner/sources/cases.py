@@ -42,7 +42,7 @@ class ModelCase:
     ``model``: in eval mode, float32 on CPU. ``inputs``: keyword arguments of its forward, every mask all ones, or of
     its ``generate``, one row padded; every axis that may vary has at least 2. ``probes``: inputs at other shapes and
     with padding, by name; eager may refuse some of them. ``source``: who made it, of which ``origin`` is the test class
-    or checkpoint; ``tried``: who was asked, where that is more to tell.
+    or checkpoint; ``tried``: who was asked, where that is more to tell; ``notes``: what a reader should know of it.
     """
 
     model: torch.nn.Module
@@ -51,6 +51,7 @@ class ModelCase:
     source: str = "synthesised"
     origin: str = ""
     tried: tuple[SourceTry, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Unavailable(Exception):

@@ -3,12 +3,14 @@
 A test class has ``all_model_classes``, and a ``model_tester`` that its ``setUp`` makes. The tester's
 ``prepare_config_and_inputs_for_model_class(model_class)``, or else ``prepare_config_and_inputs_for_common()``, gives a
 configuration and inputs, which the test class's ``_prepare_for_class(inputs, model_class)`` fits to one class. For
-``generate`` the test class's ``prepare_config_and_inputs_for_generate()`` gives the configuration; prompts are made as
-for every other source.
+``generate`` the test class's ``prepare_config_and_inputs_for_generate()`` gives both; prompts of text alone are made as
+for every other source, from that configuration.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import random
 import sys
 import unittest
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -24,12 +27,18 @@ from torch.utils import _pytree as pytree
 from exporters.refusals import makes_a_loss
 from hfexport_bot.runner.sources.cases import Inputs, ModelCase, Unavailable, unavailable
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
-from hfexport_bot.runner.sources.probes import derive_probes
+from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
-from hfexport_bot.schema import Task, UnavailableCause
+from hfexport_bot.runner.sources.tester_shapes import other_shapes
+from hfexport_bot.schema import Source, Task, UnavailableCause
 
 #: Beside labels: what makes a forward return a loss, or a cache.
 _LEFT_OUT = ("future_values", "use_cache")
+
+_PADDING_MASKS = ("attention_mask", "decoder_attention_mask", "encoder_attention_mask")
+
+#: Of a model's weights. Testers make models of a few megabytes.
+MAX_BYTES = 1 << 30
 
 
 def case_from_tester(test_case: Any, model_class: Any, task: Task = Task.FORWARD, seed: int = 0) -> ModelCase:
@@ -44,16 +53,30 @@ def case_from_tester(test_case: Any, model_class: Any, task: Task = Task.FORWARD
     """
     name = type(test_case).__name__
     make = _generate_case if task is Task.GENERATE else _forward_case
-    with _seeded(test_case, seed):
-        try:
-            return make(test_case, model_class, seed)
-        except Unavailable:
+    with _seeded(test_case, seed), as_unavailable(name, f"makes no {model_class.__name__}"):
+        return make(test_case, model_class, seed)
+
+
+@contextmanager
+def as_unavailable(who: str, failing: str) -> Iterator[None]:
+    """Raise ``Unavailable`` for whatever code of a test, the author's, ends with: an error, a skip, a call of exit.
+
+    ``who`` is named in its message, and ``failing`` is what it then does.
+    """
+    try:
+        yield
+    except (Unavailable, MemoryError):
+        raise
+    except unittest.SkipTest as skip:
+        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{who} skips it: {skip}") from skip
+    except SystemExit as error:
+        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{who} {failing}: it exits ({error.code})") from error
+    except Exception as error:
+        raise unavailable(error, UnavailableCause.UNKNOWN_INPUTS, f"{who} {failing}") from error
+    except BaseException as error:
+        if not any(base.__module__ == "_pytest.outcomes" for base in type(error).__mro__):  # as pytest.skip raises
             raise
-        except unittest.SkipTest as skip:
-            raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{name} skips it: {skip}") from skip
-        except Exception as error:  # the test class is the author's code
-            doing = f"{name} makes no {model_class.__name__}"
-            raise unavailable(error, UnavailableCause.UNKNOWN_INPUTS, doing) from error
+        raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{who} skips it: {error}") from error
 
 
 def model_classes(test_case: Any, task: Task = Task.FORWARD) -> tuple[type, ...]:
@@ -68,6 +91,35 @@ def model_classes(test_case: Any, task: Task = Task.FORWARD) -> tuple[type, ...]
 
 
 def _forward_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
+    config, inputs = _prepared(test_case, model_class)
+    switch_off_cache(config)
+    model = _build(model_class, config, seed)
+    switch_off_cache(model.config)
+    probes = derive_probes(inputs, getattr(model.config, "pad_token_id", None))
+    made = other_shapes(test_case, lambda again: _prepared(again, model_class)[1], inputs)
+    kept = {name: probe for name, probe in probes.items() if not _is_made(name, probe, made, inputs)}
+    return ModelCase(model, inputs, {**kept, **made}, source=Source.MODEL_TESTS)
+
+
+def _is_made(name: str, probe: Inputs, made: dict[str, Inputs], inputs: Inputs) -> bool:
+    """Whether a derived probe changes nothing but what one of its kind does that the tester made."""
+    kind, resized = name.partition("_")[0], _resized(probe, inputs)
+    same = [other for other_name, other in made.items() if other_name.partition("_")[0] == kind]
+    return bool(resized) and any(resized <= _resized(other, inputs) for other in same)
+
+
+def _resized(probe: Inputs, inputs: Inputs) -> set[str]:
+    """Names of the inputs that have another shape in ``probe``."""
+    shapes = {name: [leaf.shape for leaf in _tensors(value)] for name, value in inputs.items()}
+    return {name for name, value in probe.items() if [leaf.shape for leaf in _tensors(value)] != shapes[name]}
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _prepared(test_case: Any, model_class: Any) -> tuple[Any, Inputs]:
+    """The configuration and the inputs of a forward that a test class makes for ``model_class``."""
     tester = getattr(test_case, "model_tester", None)
     for method in ("prepare_config_and_inputs_for_model_class", "prepare_config_and_inputs_for_common"):
         if hasattr(tester, method):
@@ -75,29 +127,69 @@ def _forward_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     else:
         message = f"{type(test_case).__name__} has no model_tester that prepares a config and inputs"
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
-    config, inputs = getattr(tester, method)(*((model_class,) if method.endswith("model_class") else ()))
+    with _nothing_masked(tester):
+        config, inputs = getattr(tester, method)(*((model_class,) if method.endswith("model_class") else ()))
     if hasattr(test_case, "_prepare_for_class"):
         inputs = test_case._prepare_for_class(inputs, model_class)
-    switch_off_cache(config)
-    model = _build(model_class, config, seed)
-    switch_off_cache(model.config)
-    inputs = _cleaned(inputs, model_class.__name__)
-    probes = derive_probes(inputs, getattr(model.config, "pad_token_id", None))
-    return ModelCase(model, inputs, probes, source="model tester")
+    return config, _cleaned(inputs, model_class.__name__)
 
 
 def _generate_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
-    config, _ = test_case.prepare_config_and_inputs_for_generate()
+    config, inputs = _prompted(test_case, model_class)
     switch_on_cache(config)
     model = _build(model_class, config, seed)
     switch_on_cache(model.config)
-    prompts, probes = build_prompts(model, seed)
-    return ModelCase(model, prompts, probes, source="model tester")
+    if set(inputs) <= {"input_ids", "attention_mask"}:  # ours are the same, with padding and at more lengths
+        with contextlib.suppress(Unavailable):
+            prompts, probes = build_prompts(model, seed)
+            return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
+    model.generation_config.use_cache = True
+    others = {"other_prompt": (), "batch_1": (1,), "batch_3": (3,)}
+    probes = {name: _prompted(test_case, model_class, *batch)[1] for name, batch in others.items()}
+    probes.update(padding_probes(inputs, getattr(model.generation_config, "pad_token_id", None)))
+    return ModelCase(model, inputs, probes, source=Source.MODEL_TESTS)
+
+
+def _prompted(test_case: Any, model_class: Any, *batch: int) -> tuple[Any, Inputs]:
+    """The configuration, and the tensors that ``generate`` takes, ``attention_mask`` among them where there is text."""
+    with _nothing_masked(getattr(test_case, "model_tester", None)):
+        config, inputs = test_case.prepare_config_and_inputs_for_generate(*batch)
+    cleaned = _cleaned(inputs, model_class.__name__)
+    prompts = {name: value for name, value in cleaned.items() if isinstance(value, torch.Tensor)}
+    if "input_ids" in prompts:
+        prompts.setdefault("attention_mask", torch.ones_like(prompts["input_ids"]))
+    return config, prompts
 
 
 def _build(model_class: Any, config: Any, seed: int) -> Any:
+    _require_small(model_class, config)
     torch.manual_seed(seed)
     return model_class(config).eval().float().cpu()
+
+
+def _require_small(model_class: Any, config: Any) -> None:
+    """Count bytes on the meta device, so that what is too big is never built."""
+    try:
+        with torch.device("meta"):
+            model = model_class(copy.deepcopy(config))
+    except Exception:  # constructors that compute with their tensors cannot be counted this way
+        return
+    size = sum(tensor.numel() * 4 for tensor in (*model.parameters(), *model.buffers()))
+    if size > MAX_BYTES:
+        takes, limit = (f"{count / 2**30:.1f} GiB" for count in (size, MAX_BYTES))
+        message = f"{model_class.__name__} would take {takes} in float32; the limit is {limit}"
+        raise Unavailable(UnavailableCause.TOO_BIG, message)
+
+
+@contextmanager
+def _nothing_masked(tester: Any) -> Iterator[None]:
+    """Testers of sound pad it at random, and place as many placeholders as their mask leaves: let it leave all."""
+    if not hasattr(tester, "create_audio_mask"):
+        yield
+        return
+    masked = tester.create_audio_mask
+    with mock.patch.object(tester, "create_audio_mask", lambda *arguments: torch.ones_like(masked(*arguments))):
+        yield
 
 
 def _cleaned(inputs: Inputs, class_name: str) -> Inputs:
@@ -107,6 +199,8 @@ def _cleaned(inputs: Inputs, class_name: str) -> Inputs:
         for name, value in inputs.items()
         if value is not None and name not in _LEFT_OUT and not makes_a_loss(class_name, name, value)
     }
+    if inputs.get("return_loss"):
+        wanted["return_loss"] = False  # without it, some go by their configuration
     moved: Inputs = pytree.tree_map_only(torch.Tensor, _on_cpu, wanted)
     return {name: torch.ones_like(value) if _is_padding_mask(name, value) else value for name, value in moved.items()}
 
@@ -117,9 +211,11 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_padding_mask(name: str, value: Any) -> bool:
-    """Whether it says where padding is. Random zeros, as testers like them, are no padding that a tokenizer makes."""
-    named = name.endswith("attention_mask") and "global" not in name
-    return named and isinstance(value, torch.Tensor) and value.ndim == 2
+    """Whether it says where padding is. Random zeros, as testers like them, are no padding that a tokenizer makes.
+
+    Not masks of features, such as ``feature_attention_mask``: as many placeholders stand for these as they leave.
+    """
+    return name in _PADDING_MASKS and isinstance(value, torch.Tensor) and value.ndim == 2
 
 
 @contextmanager

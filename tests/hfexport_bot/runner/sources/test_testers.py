@@ -78,7 +78,7 @@ def test_a_tester_gives_a_model_and_what_inference_takes() -> None:
     assert case.model.config.use_cache is False
     assert set(case.inputs) == {"input_ids", "attention_mask", "global_attention_mask", "pixel_values", "scale"}
     assert case.inputs["pixel_values"].dtype == torch.float32
-    assert case.source == "model tester"
+    assert case.source == "model tests"
 
 
 def test_random_masks_become_ones_and_padding_is_probed() -> None:

@@ -1,0 +1,104 @@
+"""What a module or a test can change for the whole process, put back."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def unchanged_state() -> Iterator[list[str]]:
+    """Put back, at the end, what was changed of the process's state; yields a list that is then filled with its names.
+
+    That is torch's defaults and switches, random states, environment variables and the working folder. What
+    packages do as a matter of course is untold: drawing random numbers, adding to ``sys.path``, filtering warnings.
+    """
+    changed: list[str] = []
+    before = [(name, read, write, read()) for name, (read, write) in (_TOLD | _UNTOLD).items()]
+    try:
+        yield changed
+    finally:
+        for name, read, write, value in before:
+            if not _equal(read(), value):
+                changed += [name] if name in _TOLD else []
+                write(value)
+        torch.set_default_device(None)  # always: that the CPU was set does not show, and makes a mode of every call
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    return bool(left == right)
+
+
+def _read_numpy() -> Any:
+    state: Any = np.random.get_state()
+    return state[0], state[1].tolist(), *state[2:]
+
+
+def _read_environment() -> dict[str, str]:
+    """But for what torch's compiler tells its own processes, as soon as it is loaded."""
+    return {name: value for name, value in os.environ.items() if "TORCHINDUCTOR_" not in name}
+
+
+def _write_environment(before: dict[str, str]) -> None:
+    for name in set(_read_environment()) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _write_warnings(before: list[Any]) -> None:
+    warnings.filters[:] = before  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _use_deterministic(before: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def _set_cudnn(before: tuple[bool, bool]) -> None:
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
+
+
+def _write_path(before: list[str]) -> None:
+    sys.path[:] = before
+
+
+def _leave(before: Any) -> None:
+    """For what comes back with another state."""
+
+
+_State = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+_TOLD: dict[str, _State] = {
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "default device": (torch.get_default_device, _leave),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "deterministic algorithms": (_deterministic, _use_deterministic),
+    "cudnn flags": (lambda: (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark), _set_cudnn),
+    "float32 matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch's seed": (torch.initial_seed, _leave),
+    "numpy's random state": (_read_numpy, np.random.set_state),
+    "Python's random state": (random.getstate, random.setstate),
+    "environment variables": (_read_environment, _write_environment),
+    "working folder": (os.getcwd, os.chdir),
+}
+
+_UNTOLD: dict[str, _State] = {
+    "torch's random state": (torch.get_rng_state, torch.set_rng_state),
+    "warning filters": (lambda: list(warnings.filters), _write_warnings),
+    "sys.path": (lambda: list(sys.path), _write_path),
+}
