@@ -85,7 +85,7 @@ _tree = click.option(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="An earlier report.json, which tells what a changed patch of the checkout's exporters acts on; may be repeated.",
+    help="An earlier report.json, to tell what changed patches of the checkout's exporters act on; may be repeated.",
 )
 @exporting
 @running
