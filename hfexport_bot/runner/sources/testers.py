@@ -35,6 +35,9 @@ from hfexport_bot.schema import Source, Task, UnavailableCause
 #: Beside labels: what makes a forward return a loss, or a cache.
 _LEFT_OUT = ("future_values", "use_cache")
 
+#: Prompts of no more than this are made as for every other source.
+_TEXT = {"input_ids", "attention_mask", "token_type_ids"}
+
 _PADDING_MASKS = ("attention_mask", "decoder_attention_mask", "encoder_attention_mask")
 
 #: Of a model's weights. Testers make models of a few megabytes.
@@ -139,10 +142,11 @@ def _generate_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     switch_on_cache(config)
     model = _build(model_class, config, seed)
     switch_on_cache(model.config)
-    if set(inputs) <= {"input_ids", "attention_mask"}:  # ours are the same, with padding and at more lengths
+    if set(inputs) <= _TEXT:
         with contextlib.suppress(Unavailable):
             prompts, probes = build_prompts(model, seed)
-            return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
+            if set(prompts) <= _TEXT:  # as the tester's, and some rows are padded
+                return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
     model.generation_config.use_cache = True
     others = {"other_prompt": (), "batch_1": (1,), "batch_3": (3,)}
     probes = {name: _prompted(test_case, model_class, *batch)[1] for name, batch in others.items()}

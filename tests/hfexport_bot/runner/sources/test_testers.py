@@ -164,6 +164,79 @@ def test_generation_takes_its_config_from_the_test_and_prompts_of_our_own() -> N
     assert "length_40" in case.probes
 
 
+def test_prompts_with_more_than_text_are_the_testers_own() -> None:
+    class Written(Toy):
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            self.generation_config = type("GenerationConfig", (), {"pad_token_id": 0, "use_cache": False})()
+
+    class SpeakerTest(ToyTest):
+        def prepare_config_and_inputs_for_generate(self, batch_size: int = 2) -> tuple[Config, dict[str, Any]]:
+            config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
+            ids = inputs["input_ids"][:batch_size]
+            return config, {"input_ids": ids, "pixel_values": inputs["pixel_values"][:batch_size], "scale": 2}
+
+    case = case_from_tester(ready(SpeakerTest), Written, Task.GENERATE)
+    assert {name: tuple(value.shape) for name, value in case.inputs.items()} == {
+        "input_ids": (2, 7),
+        "pixel_values": (2, 3, 4, 4),
+        "attention_mask": (2, 7),
+    }
+    assert set(case.probes) == {"other_prompt", "batch_1", "batch_3", "pad_right", "pad_left"}
+    assert len(case.probes["batch_3"]["pixel_values"]) == 3
+    assert not torch.equal(case.probes["other_prompt"]["input_ids"], case.inputs["input_ids"])
+
+
+def test_masks_of_sound_leave_all_of_it_since_placeholders_are_counted_by_them() -> None:
+    class Sounding(Tester):
+        def create_audio_mask(self) -> torch.Tensor:
+            return torch.tensor([[1, 1, 0], [1, 0, 0]])
+
+        def prepare_config_and_inputs_for_common(self) -> tuple[Config, dict[str, Any]]:
+            mask = self.create_audio_mask()
+            return Config(), {"count": mask.sum(), "input_features_mask": mask}
+
+    class SoundTest(ToyTest):
+        def setUp(self) -> None:
+            self.model_tester = Sounding()
+
+    case = case_from_tester(ready(SoundTest), Toy)
+    assert int(case.inputs["count"]) == 6
+    assert case.inputs["input_features_mask"].all()
+
+
+def test_a_model_that_makes_a_loss_by_itself_is_asked_not_to() -> None:
+    class Losing(Tester):
+        def prepare_config_and_inputs_for_common(self) -> tuple[Config, dict[str, Any]]:
+            return Config(), {"input_ids": torch.ones(2, 4, dtype=torch.int64), "return_loss": True}
+
+    class LossTest(ToyTest):
+        def setUp(self) -> None:
+            self.model_tester = Losing()
+
+    assert case_from_tester(ready(LossTest), Toy).inputs["return_loss"] is False
+
+
+def test_the_testers_own_shapes_come_before_derived_ones() -> None:
+    class Sized(Tester):
+        def __init__(self, parent: Any = None, batch_size: int = 3, seq_length: int = 7) -> None:
+            self.sizes = self.batch_size, self.seq_length = batch_size, seq_length
+
+        def prepare_config_and_inputs_for_common(self) -> tuple[Config, dict[str, Any]]:
+            ids = torch.ones(self.sizes, dtype=torch.int64)
+            return Config(), {"input_features": ids[..., None].float(), "decoder_input_ids": torch.ones(3, 5)}
+
+    class SizedTest(ToyTest):
+        def setUp(self) -> None:
+            self.model_tester = Sized(self)
+
+    probes = case_from_tester(ready(SizedTest), Toy).probes
+    shapes = {name: tuple(tuple(value.shape) for value in probe.values()) for name, probe in probes.items()}
+    assert shapes["length_10"] == ((3, 10, 1), (3, 5))
+    assert shapes["length_6"] == ((3, 7, 1), (3, 6))  # the decoder's, which only the derived ones change
+    assert shapes["batch_4"] == ((4, 7, 1), (3, 5))
+
+
 class Unfitting(ToyTest):
     error: Exception = KeyError("hidden_size")
 

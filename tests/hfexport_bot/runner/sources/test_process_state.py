@@ -1,0 +1,81 @@
+"""What changes for the whole process is put back."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hfexport_bot.runner.sources.process_state import unchanged_state
+
+
+def _numpys_keys() -> list[int]:
+    state: Any = np.random.get_state()
+    return list(state[1])
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float16)),
+    "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
+    "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(not torch.is_grad_enabled())),
+    "deterministic algorithms": (
+        torch.is_deterministic_algorithms_warn_only_enabled,
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    ),
+    "cudnn flags": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda: setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    ),
+    "float32 matmul precision": (
+        torch.get_float32_matmul_precision,
+        lambda: torch.set_float32_matmul_precision("medium"),
+    ),
+    "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+    "torch's seed": (torch.initial_seed, lambda: torch.manual_seed(1234)),
+    "numpy's random state": (_numpys_keys, lambda: np.random.seed(3)),
+    "Python's random state": (random.getstate, lambda: random.seed(3)),
+    "environment variables": (lambda: dict(os.environ), lambda: os.environ.update(HFEXPORT_ADDED="1")),
+    "working folder": (Path.cwd, lambda: os.chdir("/")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_state_comes_back_and_is_named(name: str) -> None:
+    read, change = CHANGES[name]
+    before = read()
+    with unchanged_state() as changed:
+        change()
+        assert read() != before
+    assert changed == [name]
+    assert read() == before
+
+
+def test_drawing_random_numbers_comes_back_untold() -> None:
+    before = torch.get_rng_state()
+    with unchanged_state() as changed:
+        torch.rand(3)
+    assert changed == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_mode_is_left_behind_where_the_cpu_was_set() -> None:
+    with unchanged_state():
+        torch.set_default_device("cpu")
+    assert torch.overrides._get_current_function_mode_stack() == []  # type: ignore[no-untyped-call]
+
+
+def test_an_error_puts_back_too() -> None:
+    def fail() -> None:
+        torch.set_default_dtype(torch.float64)
+        raise KeyError
+
+    with pytest.raises(KeyError), unchanged_state() as changed:
+        fail()
+    assert changed == ["default dtype"]
+    assert torch.get_default_dtype() is torch.float32
