@@ -191,6 +191,7 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
         raise _Ended(outcome.model_copy(update={"kind": OutcomeKind.UNSUPPORTED, "notes": tuple(notes)})) from error
+    notes += getattr(exported, "notes", ())
     checked = check_generation(
         exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(_clean, setup=setup)
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from exporters import StageError
-from exporters.generation import ending_of
+from exporters import Artifact, DynamoConfig, DynamoExporter, StageError
+from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.generation import capture_steps, ending_of
 from exporters.leaves import named_leaves
-from exporters.runtime.generation import GenerationExport
+from exporters.runtime.generation import Ending, GenerationExport
 from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
 from hfexport_bot.runner.engines.cache_nodes import CacheNodes
 from hfexport_bot.runner.engines.observed import Observer
@@ -43,6 +44,15 @@ class CannotDrive(ValueError):
     workarounds: Mapping[str, int] = {}
 
 
+class RepoGeneration(GenerationExport):
+    """The parts that foreign exporters gave; ``notes`` say what they did not give."""
+
+    def __init__(self, artifacts: Mapping[str, Artifact], encoder: Artifact | None, ending: Ending) -> None:
+        super().__init__(artifacts if encoder is None else {"encoder": encoder, **artifacts}, ending)
+        left_out = "transformers.exporters leaves out the encoder; what decoding starts from is given by ours"
+        self.notes = () if encoder is None else (left_out,)
+
+
 def export_repo(
     case: ModelCase,
     backend: Backend,
@@ -60,6 +70,7 @@ def export_repo(
     exporter = package.exporter(backend)
     config = package.config(backend, exporter, dynamic=dynamic)
     observer = Observer(package, backend, lambda stage, component: on_stage(stage))
+    register_cache_pytrees(case.model)  # for the names of what they flatten in their own way
     nodes = CacheNodes()
     model = copy.deepcopy(case.model)  # they may leave it changed, and eager must stay as it was
     given = dict(case.inputs)
@@ -86,7 +97,7 @@ def export_generation_repo(
     disabled: Collection[str],
     on_stage: Callable[[str, str], None],
     package: ExportersPackage | None = None,
-) -> GenerationExport:
+) -> RepoGeneration:
     """Export the parts that the revision's own exporters split ``generate`` into.
 
     Raises as `export_repo` does, and `CannotDrive` where our loop cannot run those parts.
@@ -98,6 +109,7 @@ def export_generation_repo(
         raise CannotDrive(f"{type(exporter).__name__} of this revision has no export_for_generation")
     config = package.config(backend, exporter, dynamic=dynamic)
     observer = Observer(package, backend, on_stage)
+    register_cache_pytrees(case.model)  # for the names of what they flatten in their own way
     nodes = CacheNodes()
     model: Any = copy.deepcopy(case.model)
     settings = {} if dynamic else {"generation_config": _static_settings(case, new_tokens)}
@@ -118,11 +130,12 @@ def export_generation_repo(
     }
     try:
         _require_driven(name, artifacts, case)
+        encoder, start = _stand_in_encoder(case, dynamic) if model.config.is_encoder_decoder else (None, None)
     except CannotDrive as error:
         error.workarounds = dict(observer.hits)
         raise
     artifacts["prefill"].workarounds = dict(observer.hits)  # the registries do not tell parts apart
-    return GenerationExport(artifacts, ending_of(case.model))
+    return RepoGeneration(artifacts, encoder, ending_of(case.model, start=start))
 
 
 def _exported(
@@ -205,9 +218,6 @@ def _static_settings(case: ModelCase, new_tokens: int) -> Any:
 def _require_driven(name: str, artifacts: Mapping[str, RepoArtifact], case: ModelCase) -> None:
     """Raise `CannotDrive` for parts that our loop cannot run from a prompt to tokens."""
     parts = ", ".join(artifacts)
-    model: Any = case.model
-    if model.config.is_encoder_decoder:
-        raise CannotDrive(f"transformers.exporters splits {name} into {parts}, and none of them encodes the prompt")
     if artifacts.keys() != _DRIVEN:
         raise CannotDrive(
             f"transformers.exporters splits {name} into {parts}, and leaves embedding tokens and merging features "
@@ -219,7 +229,27 @@ def _require_driven(name: str, artifacts: Mapping[str, RepoArtifact], case: Mode
             raise CannotDrive(
                 f"{part} takes an attention_mask of {rank} axes, ready made, and the loop has the prompt's"
             )
-        known = {"input_ids", "attention_mask", "position_ids"}
-        odd = [path for path in artifact.input_paths if path not in known and ".layers." not in path]
+        known = {"input_ids", "attention_mask", "position_ids", *_encoded(case)}
+        odd = [path for path in artifact.input_paths if path.partition(".")[0] not in known and ".layers." not in path]
         if odd:
             raise CannotDrive(f"{part} takes {', '.join(odd)}, which the loop cannot make")
+
+
+def _encoded(case: ModelCase) -> tuple[str, ...]:
+    """What a decoder takes besides its cache, where an encoder reads the prompt."""
+    model: Any = case.model
+    return ("decoder_input_ids", "encoder_outputs", *case.inputs) if model.config.is_encoder_decoder else ()
+
+
+def _stand_in_encoder(case: ModelCase, dynamic: bool) -> tuple[Artifact, tuple[int, ...] | None]:
+    """Our own export of the encoder, in torch, and the tokens that decoding starts with."""
+    if not dynamic:
+        raise CannotDrive(f"the loop knows no static cache of an encoder-decoder such as {type(case.model).__name__}")
+    try:
+        captured = capture_steps(case.model, case.inputs)
+        step = captured.steps["encoder"]
+        encoder = DynamoExporter().export_artifact(step.module, step.inputs, DynamoConfig())
+    except (ValueError, StageError) as error:
+        raise CannotDrive(f"the exporters give no encoder, and ours cannot stand in for it: {error}") from error
+    encoder.workarounds = {}  # ours are not what this case is about
+    return encoder, captured.start
