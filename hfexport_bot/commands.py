@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import date
@@ -17,9 +17,13 @@ from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, detect_layout
 from hfexport_bot.changes.place import Place, find_place, installed_root
+from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import UsageError
+from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
+from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
+from hfexport_bot.execution.overlay import installed_versions, make_overlay
 from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
@@ -35,6 +39,7 @@ from hfexport_bot.schema import (
     Revision,
     RunnerSetup,
     Shapes,
+    Source,
     WorkaroundInfo,
 )
 from hfexport_bot.settings import (
@@ -58,7 +63,7 @@ Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]
 @dataclass(frozen=True)
 class Surroundings:
     """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
-    do at a time, and reports of earlier runs."""
+    do at a time, reports of earlier runs, and what makes environments and fetches checkpoints."""
 
     run_cases: RunCases
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -67,6 +72,8 @@ class Surroundings:
     jobs: int | None = None
     logs: Path | None = None
     records: Sequence[Path] = ()
+    make_overlay: MakeOverlay = make_overlay
+    fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout, hits)
     planned = _plan(selection, settings, engines)
 
-    result = SessionResult()
+    result, prepared = SessionResult(), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
             setups: dict[SideName, RunnerSetup] = {}
@@ -110,6 +117,8 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             for side, sha, hooks in sides:
                 tree = open_things.enter_context(revision_tree(git, sha))
                 setups[side] = _setup(layout, tree, settings, hooks, _log_dir(around, side))
+            trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
+            setups, prepared = _prepare(setups, trees, planned, settings, around)
             result = _run(planned, setups.get("base"), setups["head"], around, open_things)
 
     accepted, expired = in_force(settings.accepted, around.today)
@@ -123,7 +132,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks)),
-        notes=(*notes, *_notes(settings, expired, result)),
+        notes=(*notes, *prepared, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
@@ -145,15 +154,16 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     planned = _plan(selection, settings, _engines(settings, place.layout, tree, tree))
     if not planned:
         raise UsageError(f"none of the classes of {', '.join(names)} generates; leave out --task to run their forward")
+    setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
     with ExitStack() as open_things:
-        result = _run(planned, None, setup, around, open_things)
+        result = _run(planned, None, setups["head"], around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command="check",
         head=Revision(name=place.name),
         cases=make_cases(planned, None, result.head, accepted=accepted),
         not_run=tuple(not_planned(selection, settings.tasks)),
-        notes=_notes(settings, expired, result),
+        notes=(*prepared, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
@@ -175,11 +185,13 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     planned = plan_cases(
         Selection(affected=targets), (Backend.DYNAMO,), (Shapes.DYNAMIC,), settings.tasks, settings.variants
     )
+    setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
     with ExitStack() as open_things:
-        result = _run(planned, None, setup.model_copy(update={"survey": True}), around, open_things)
+        result = _run(planned, None, setups["head"].model_copy(update={"survey": True}), around, open_things)
     return Census(
         revision=Revision(name=place.name),
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
+        notes=prepared,
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
@@ -233,6 +245,33 @@ def _read_reports(paths: Sequence[Path]) -> Iterator[Report]:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]["msg"]
             raise UsageError(f"--record: {path} is no report.json of this version of hfexport-bot: {first}") from None
+
+
+def _prepare(
+    setups: Mapping[SideName, RunnerSetup],
+    trees: Mapping[SideName, Tree],
+    planned: Sequence[PlannedCase],
+    settings: Settings,
+    around: Surroundings,
+) -> tuple[dict[SideName, RunnerSetup], tuple[str, ...]]:
+    """Each side's setup with its environment and the checkpoints of its classes, and what the report says of them."""
+    environments = prepare_environments(
+        {side: read_requirements(trees[side], setup.layout) for side, setup in setups.items()},
+        installed_versions,
+        install=settings.install,
+        make_overlay=around.make_overlay,
+    )
+    asked = {key for case in planned for key in (case.id.class_name, case.id.model)}
+    named = {key: name for key, name in settings.checkpoints.items() if key in asked}
+    if settings.sources and Source.CHECKPOINT not in settings.sources:
+        named = {}
+    fetched = fetch_checkpoints(named, allowed=settings.allow_hub, fetch=around.fetch_checkpoint)
+    found = {"checkpoints": fetched.folders, "no_checkpoints": fetched.problems}
+    prepared = {
+        side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
+        for side, setup in setups.items()
+    }
+    return prepared, (*environments.notes, *fetched.notes)
 
 
 def _run(

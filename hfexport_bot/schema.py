@@ -353,8 +353,9 @@ class Limits(Record):
 class RunnerSetup(Record):
     """First line on a runner's standard input.
 
-    ``checkpoints`` are local folders by class name or model; ``sources`` the only ones to ask (all by default);
-    ``survey`` ends each case after its eager forward; ``search_path`` are folders to import from before all others.
+    ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
+    ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
+    ``search_path`` are folders to import from before all that is installed.
     """
 
     layout: Layout
@@ -367,6 +368,7 @@ class RunnerSetup(Record):
     disabled_workarounds: tuple[str, ...] = ()
     log_dir: str | None = None
     checkpoints: dict[str, str] = Field(default_factory=dict)
+    no_checkpoints: dict[str, str] = Field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     survey: bool = False
     search_path: tuple[str, ...] = ()
@@ -517,6 +519,7 @@ class Census(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     revision: Revision
     entries: tuple[CensusEntry, ...] = ()
+    notes: tuple[Said, ...] = ()
     failure: Said = ""
     seconds: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict)

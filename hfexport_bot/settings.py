@@ -24,6 +24,7 @@ _MAX_BYTES = 1 << 16
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]
+CheckpointName = Annotated[str, StringConstraints(pattern=r"^(\w[\w.\-]*/)?\w[\w.\-]*(@\w[\w.\-/]*)?$")]
 Variant = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 CaseFunction = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*$")]
 
@@ -64,6 +65,9 @@ class SettingsFile(_Section):
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)] = (Task.FORWARD,)
     variants: tuple[Variant, ...] = ()
     engine: EngineChoice = EngineChoice.AUTO
+    install: bool = False
+    allow_hub: bool = False
+    checkpoints: dict[NonEmpty, CheckpointName] = Field(default_factory=dict)
 
 
 class Overrides(BaseModel):
@@ -76,6 +80,7 @@ class Overrides(BaseModel):
     tasks: tuple[Task, ...] = ()
     variants: tuple[Variant, ...] = ()
     engine: EngineChoice | None = None
+    install: bool = False
     sources: tuple[Source, ...] = ()
     fail_on: tuple[VerdictKind, ...] = ()
     seconds: float | None = None
@@ -107,6 +112,9 @@ class Settings(BaseModel):
     variants: tuple[str, ...]
     engine: EngineChoice
     sources: tuple[Source, ...]
+    install: bool
+    allow_hub: bool
+    checkpoints: dict[str, str]
     disabled_workarounds: tuple[str, ...]
     base_hooks: Hooks
     head_hooks: Hooks
@@ -148,6 +156,9 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         variants=overrides.variants or base.variants,
         engine=overrides.engine or base.engine,
         sources=overrides.sources,
+        install=overrides.install or base.install,
+        allow_hub=base.allow_hub,
+        checkpoints=base.checkpoints,
         disabled_workarounds=overrides.disabled_workarounds,
         base_hooks=Hooks(cases=base.cases, workarounds=base.workarounds),
         head_hooks=Hooks(cases=head.cases, workarounds=head.workarounds),

@@ -10,9 +10,10 @@ from hfexport_bot.execution.overlay import Overlay, OverlayError
 from hfexport_bot.execution.session import SideName
 
 _SHOWN = 5
+_DIFFER = "installed packages differ from the requirements of {0} (to run with those: --install, or `install: true`)"
 
 #: Makes the overlay of some differences, or raises `OverlayError`.
-MakeOverlay = Callable[[Sequence[Difference]], Overlay]
+MakeOverlay = Callable[[Sequence[Difference], Mapping[str, str]], Overlay]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Environments:
 
 def prepare_environments(
     wanted: Mapping[SideName, Requirements],
-    installed: Mapping[str, str],
+    installed: Callable[[], Mapping[str, str]],
     *,
     install: bool,
     make_overlay: MakeOverlay,
@@ -36,37 +37,39 @@ def prepare_environments(
     Without ``install``, only say what differs. When an overlay cannot be made, no side gets one, so that both are still
     judged alike, and a note says so.
     """
-    notes = _by_side({side: each.problems for side, each in wanted.items()})
-    differing = {side: each.differences(installed) for side, each in wanted.items()}
-    differing = {side: found for side, found in differing.items() if found}
+    who = {side: side if len(wanted) > 1 else "the revision" for side in wanted}
+    notes = _by_side(who, {side: each.problems for side, each in wanted.items()}, "{0}: {1}")
+    if not any(each.asked or each.pins for each in wanted.values()):
+        return Environments(notes=notes)
+    have = installed()
+    differing = {side: found for side, each in wanted.items() if (found := each.differences(have))}
     if not install:
-        asked = _by_side({side: (f"wants {_listed(found)}",) for side, found in differing.items()})
-        hint = "run with --install, or set `install: true`, to use that in place of what is installed"
-        return Environments(notes=(*notes, *(f"{line}; {hint}" for line in asked)))
+        told = {side: (_listed(found),) for side, found in differing.items()}
+        return Environments(notes=(*notes, *_by_side(who, told, f"{_DIFFER}: {{1}}")))
     made: dict[tuple[Difference, ...], Overlay] = {}
     for side, found in differing.items():
         try:
-            made[found] = made.get(found) or make_overlay(found)
+            made[found] = made.get(found) or make_overlay(found, have)
         except OverlayError as error:
-            alone = "it" if len(wanted) == 1 else "every side"
             failed = (
-                f"the environment that {side} wants could not be made, so {alone} ran on what is installed, which may "
-                f"have decided the outcome: {error}; wanted: {_listed(found)}"
+                f"the environment of {who[side]} could not be made, so all ran with what is installed, which may have "
+                f"decided how cases ended: {error}"
             )
             return Environments(notes=(*notes, failed))
-    overlays = {side: made[found] for side, found in differing.items()}
-    used = _by_side({side: (f"ran with {_packages(each, installed)}",) for side, each in overlays.items()})
-    search_path: dict[SideName, tuple[str, ...]] = {side: (str(each.folder),) for side, each in overlays.items()}
-    return Environments(search_path, (*notes, *used))
+    used = {side: (_packages(made[found], have),) for side, found in differing.items()}
+    search_path: dict[SideName, tuple[str, ...]] = {
+        side: (str(made[found].folder),) for side, found in differing.items()
+    }
+    return Environments(search_path, (*notes, *_by_side(who, used, "{0} ran with {1}")))
 
 
-def _by_side(lines: Mapping[SideName, Iterable[str]]) -> tuple[str, ...]:
+def _by_side(who: Mapping[SideName, str], lines: Mapping[SideName, Iterable[str]], text: str) -> tuple[str, ...]:
     """Each line with who it is about; one of both sides stands once."""
-    sides: dict[str, list[SideName]] = {}
-    for side, texts in lines.items():
-        for text in texts:
-            sides.setdefault(text, []).append(side)
-    return tuple(f"{' and '.join(who)}: {text}" for text, who in sides.items())
+    sides: dict[str, list[str]] = {}
+    for side, several in lines.items():
+        for line in several:
+            sides.setdefault(line, []).append(who[side])
+    return tuple(text.format(" and ".join(names), line) for line, names in sides.items())
 
 
 def _listed(differences: Sequence[Difference]) -> str:

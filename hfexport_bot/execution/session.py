@@ -124,10 +124,18 @@ def run_session(
     return SessionResult(
         base=results["base"].outcomes if "base" in results else {},
         head=results["head"].outcomes if "head" in results else {},
-        versions={name: text for result in results.values() for name, text in result.versions.items()},
+        versions=_merged({side: result.versions for side, result in results.items()}),
         fatal={side: result.fatal for side, result in results.items() if result.fatal},
         ran=tuple(results),
     )
+
+
+def _merged(versions: dict[SideName, dict[str, str]]) -> dict[str, str]:
+    """Each version once, and both where the sides' environments differ."""
+    base = versions.get("base", {})
+    head = versions.get("head", base)
+    differing = {name: f"{text} (base {base[name]})" for name, text in head.items() if base.get(name, text) != text}
+    return base | head | differing
 
 
 def _wait(ends: Sequence[threading.Event]) -> None:

@@ -33,6 +33,8 @@ def print_census(census: Census, console: Console) -> None:
     for source in dict.fromkeys(source for source, _ in tries):
         worked, all_ = tries[source, True], tries[source, True] + tries[source, False]
         _print(console, f"{plain(source)}: {worked:,} of {all_:,} asked have a case")
+    for note in census.notes:
+        _print(console, f"note: {plain(note, 400)}", "yellow")
     passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
     if passing:
         seconds, largest = median(entry.seconds for entry in passing), max(entry.parameters or 0 for entry in passing)

@@ -20,12 +20,15 @@ def main(arguments: list[str] | None = None) -> int:
     fd = parser.parse_args(arguments).events_fd
     stand_guard()
 
+    # Before the overlay is on the path: what crosses the processes is read with the bot's own pydantic.
     from hfexport_bot.runner.server import EventStream, clean, read_input, serve
+    from hfexport_bot.runner.tree import put_overlay_first
     from hfexport_bot.schema import Fatal
 
     events = EventStream(fd)
     try:
         setup, requests = read_input(sys.stdin.buffer)
+        put_overlay_first(setup.search_path)
         from hfexport_bot.runner.case import run_case
     except Exception as error:
         traceback.print_exc()

@@ -208,7 +208,10 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
         tree.load_file(setup.workarounds_file, setup)
     require_not_skipped(model_class, request.id, setup)
     hook = load_hook(setup.cases_hook, root, partial(tree.load_file, setup=setup)) if setup.cases_hook else None
-    checkpoint = setup.checkpoints.get(request.id.class_name) or setup.checkpoints.get(request.id.model)
+    keys = (request.id.class_name, request.id.model)
+    checkpoint, no_checkpoint = (
+        next((named[key] for key in keys if key in named), "") for named in (setup.checkpoints, setup.no_checkpoints)
+    )
     return find_model_case(
         model_class,
         sources=setup.sources,
@@ -217,6 +220,7 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
         hook=hook,
         tests=root if setup.layout is Layout.TRANSFORMERS else None,
         checkpoint=Path(checkpoint) if checkpoint else None,
+        no_checkpoint=no_checkpoint,
         variant=request.id.variant,
         survey=setup.survey,
     )
@@ -355,7 +359,7 @@ def _roots(setup: RunnerSetup) -> list[str]:
     """Folders of this machine that files may lie in, inner ones first: an environment can lie inside the tree."""
     paths = sysconfig.get_paths()
     ours = str(Path(exporters.__file__).parents[1])
-    roots = {paths["purelib"], paths["platlib"], paths["stdlib"], ours} | _tree_roots(setup)
+    roots = {paths["purelib"], paths["platlib"], paths["stdlib"], ours, *setup.search_path} | _tree_roots(setup)
     return sorted(roots, key=len, reverse=True)
 
 

@@ -17,6 +17,8 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +38,16 @@ class TreeError(Exception):
 
 class ClassNotFoundError(AttributeError):
     """A modeling file defines no class of the wanted name; the message names both."""
+
+
+def put_overlay_first(folders: Sequence[str]) -> None:
+    """Import from the folders of an overlay environment before all that is installed, but after Python itself: old
+    packages bring modules of its library along. What has been imported stays as it is."""
+    own = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    own |= {f"{folder}/lib-dynload" for folder in own}
+    position = max((index for index, entry in enumerate(sys.path, start=1) if entry in own), default=0)
+    sys.path[position:position] = folders
+    importlib.invalidate_caches()
 
 
 def prepare_tree(setup: RunnerSetup) -> dict[str, str]:

@@ -85,6 +85,18 @@ def test_gates_come_from_base_and_hooks_from_each_revision() -> None:
     assert postponed(base, base) == ()
 
 
+def test_what_is_installed_and_fetched_is_bases_decision() -> None:
+    base = read("install: true\ncheckpoints: {BertModel: a/b, llama: c@v1.0}\nallow-hub: true")
+    head = read("checkpoints: {BertModel: evil/b}")
+    settings = combine(base, head, Overrides())
+    assert (settings.install, settings.allow_hub) == (True, True)
+    assert settings.checkpoints == {"BertModel": "a/b", "llama": "c@v1.0"}
+    assert postponed(base, head) == ("install", "allow-hub", "checkpoints")
+    other_way = combine(head, base, Overrides())
+    assert (other_way.install, other_way.allow_hub) == (False, False)
+    assert combine(head, base, Overrides(install=True)).install
+
+
 def test_the_command_line_outranks_the_file() -> None:
     file = read("limits: {seconds: 60, memory-gb: 2}\nbackends: [onnx]\nfail-on: [drift]")
     overrides = Overrides(
@@ -122,6 +134,9 @@ def test_the_command_line_outranks_the_file() -> None:
         ("limits: {seconds: 0}", "limits.seconds: "),
         ("limits: {memory-gb: .inf}", "limits.memory-gb: "),
         ("seed: -1", "seed: "),
+        ("install: maybe", "install: "),
+        ("checkpoints: {BertModel: 'https://host/a/b'}", "checkpoints.BertModel: "),
+        ("checkpoints: {BertModel: ../x}", "checkpoints.BertModel: "),
         ("cases: build", "cases: "),
         ("cases: /etc/x.py:f", "cases: "),
         ("cases: a/../../x.py:f", "cases: a/../../x.py is not in that revision"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from hfexport_bot.runner.sources.cases import HookError, Inapplicable, ModelCase, Unavailable, Wanted
 from hfexport_bot.runner.sources.checkout_tests import case_from_tests
+from hfexport_bot.runner.sources.checkpoints import case_from_checkpoint
 from hfexport_bot.runner.sources.repository import case_from_hook, load_hook
 from hfexport_bot.runner.sources.synthesised import synthesised_case
 from hfexport_bot.schema import MAX_MESSAGE_CHARS, Source, SourceTry, UnavailableCause
@@ -20,6 +21,7 @@ SOURCES: dict[Source, Callable[[Wanted], ModelCase | None]] = {
     Source.REPOSITORY: lambda wanted: case_from_hook(wanted.model_class, wanted.seed, wanted.hook, wanted.task),
     Source.MODEL_TESTS: case_from_tests,
     Source.SYNTHESISED: lambda wanted: synthesised_case(wanted.model_class, wanted.seed, wanted.task),
+    Source.CHECKPOINT: case_from_checkpoint,
 }
 
 #: Causes that tell what to do, and so say more than that another source could not guess the inputs.

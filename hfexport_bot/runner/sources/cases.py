@@ -21,8 +21,9 @@ class Wanted:
     """What a source is asked for.
 
     ``tests``: the root of the checkout whose tests may be asked. ``checkpoint``: a local folder with this class's
-    weights. ``variant``: which of the model's own switches is turned. ``survey``: ask everything that could have the
-    class (each of its test classes), to tell of each, instead of only the first that has it.
+    weights; ``no_checkpoint``: why the one that the settings name is not there. ``variant``: which of the model's own
+    switches is turned. ``survey``: ask everything that could have the class (each of its test classes), to tell of
+    each, instead of only the first that has it.
     """
 
     model_class: type
@@ -31,6 +32,7 @@ class Wanted:
     hook: Hook | None = None
     tests: Path | None = None
     checkpoint: Path | None = None
+    no_checkpoint: str = ""
     variant: str = ""
     survey: bool = False
 

@@ -73,6 +73,16 @@ def test_each_side_runs_the_classes_it_has() -> None:
     assert result.versions == {"torch": "2"}
 
 
+def test_versions_that_differ_are_told_for_both_sides() -> None:
+    def run(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: object) -> Result:
+        side = {"transformers": "5.24.0", "timm": "1.0"} if setup == BASE else {"transformers": "5.23.0"}
+        return Result({request.id: PASS for request in requests}, {"torch": "2", **side})
+
+    result = run_session([case("A")], base=BASE, head=HEAD, run_cases=run)
+    assert result.versions == {"torch": "2", "transformers": "5.23.0 (base 5.24.0)", "timm": "1.0"}
+    assert run_session([case("A", None)], base=BASE, head=HEAD, run_cases=run).versions["transformers"] == "5.23.0"
+
+
 @pytest.mark.parametrize(("jobs", "share"), [(1, 1), (2, 1), (5, 2)])
 def test_two_sides_share_the_jobs(jobs: int, share: int) -> None:
     runner = Runner()

@@ -1,0 +1,115 @@
+"""Environments and checkpoints on their way from requirements and settings to the runners and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.changes.requirements import Difference
+from hfexport_bot.commands import Surroundings, check_models, compare_revisions, survey_models
+from hfexport_bot.execution.client import RunResult
+from hfexport_bot.execution.hub import Checkpoint
+from hfexport_bot.execution.overlay import Overlay
+from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, RunnerSetup, Source
+from hfexport_bot.settings import Overrides
+
+MODEL = "class AModel(PreTrainedModel):\n    def forward(self): return {0}\n"
+SETTINGS = ".github/hfexport.yml"
+
+
+class Outside:
+    """Stands in for the runner, pip and the hub, and keeps what they were asked for."""
+
+    def __init__(self) -> None:
+        self.setups: dict[str, RunnerSetup] = {}
+        self.overlays: list[list[str]] = []
+        self.fetched: list[str] = []
+        self.around = Surroundings(
+            run_cases=self.run_cases,
+            list_workarounds=tuple,
+            watch=lambda planned: nullcontext(None),
+            today=date(2026, 11, 30),
+            logs=Path("/logs"),
+            make_overlay=self.make_overlay,
+            fetch_checkpoint=self.fetch,
+        )
+
+    def run_cases(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        self.setups[Path(setup.log_dir or "").name] = setup
+        return RunResult({request.id: Outcome(kind=OutcomeKind.PASS) for request in requests})
+
+    def make_overlay(self, differences: Sequence[Difference], installed: Mapping[str, str]) -> Overlay:
+        self.overlays.append([each.requirement for each in differences])
+        return Overlay(Path(f"/overlays/{len(self.overlays)}"), {each.name: "1.0" for each in differences})
+
+    def fetch(self, name: str) -> Checkpoint:
+        self.fetched.append(name)
+        return Checkpoint(name, "0123456789ab" * 3, Path("/checkpoints") / name)
+
+
+@pytest.fixture
+def change(repository: Any) -> Callable[..., Path]:
+    """Commits a change of a model, with other files on base and on head, and returns the repository."""
+
+    def commit(base: Mapping[str, str], head: Mapping[str, str]) -> Path:
+        repository.commit({"modeling_a.py": MODEL.format(1), **base})
+        repository.git("checkout", "-q", "-b", "topic")
+        repository.commit({"modeling_a.py": MODEL.format(2), **head})
+        path: Path = repository.path
+        return path
+
+    return commit
+
+
+def test_only_the_side_that_asks_gets_an_overlay(change: Callable[..., Path]) -> None:
+    repo, outside = change({}, {"requirements.txt": "hfx-ant==1.0"}), Outside()
+    report = compare_revisions(repo, "main", "HEAD", Overrides(install=True), outside.around).report
+    assert outside.overlays == [["hfx-ant==1.0"]]
+    assert outside.setups["base"].search_path == ()
+    assert outside.setups["head"].search_path == ("/overlays/1",)
+    assert report.notes == ("head ran with hfx-ant 1.0",)
+
+
+def test_installing_is_bases_decision_or_the_command_lines(change: Callable[..., Path]) -> None:
+    wanted = {"requirements.txt": "hfx-ant==1.0"}
+    repo, outside = change({SETTINGS: "install: true"}, {**wanted, SETTINGS: "install: false"}), Outside()
+    compare_revisions(repo, "main", "HEAD", Overrides(), outside.around)
+    assert outside.overlays == [["hfx-ant==1.0"]]
+    outside = Outside()
+    report = compare_revisions(repo, "HEAD~1", "HEAD", Overrides(), outside.around).report
+    assert len(outside.overlays) == 1
+    report = check_models(("modeling_a.py:AModel",), repo, Overrides(), outside.around).report
+    assert len(outside.overlays) == 1
+    assert report.notes[0].startswith("installed packages differ from the requirements of the revision (to run with")
+    census = survey_models((), repo, Overrides(), outside.around)
+    assert census.notes == report.notes
+    assert survey_models((), repo, Overrides(install=True), outside.around).notes == (
+        "the revision ran with hfx-ant 1.0",
+    )
+
+
+def test_checkpoints_of_planned_classes_are_fetched_where_base_lets_them(change: Callable[..., Path]) -> None:
+    named = "checkpoints: {AModel: a/x, ZModel: z/z}\n"
+    repo, outside = (
+        change({SETTINGS: named + "allow-hub: true"}, {SETTINGS: "checkpoints: {AModel: evil/x}"}),
+        Outside(),
+    )
+    report = compare_revisions(repo, "main", "HEAD", Overrides(), outside.around).report
+    assert outside.fetched == ["a/x"]
+    assert outside.setups["base"].checkpoints == outside.setups["head"].checkpoints == {"AModel": "/checkpoints/a/x"}
+    assert "checkpoint a/x at 0123456789ab" in report.notes
+
+
+@pytest.mark.parametrize("overrides", [Overrides(), Overrides(sources=(Source.SYNTHESISED,))])
+def test_nothing_is_fetched_without_leave_or_need(change: Callable[..., Path], overrides: Overrides) -> None:
+    leave = "allow-hub: true\n" if overrides.sources else ""
+    repo, outside = change({SETTINGS: leave + "checkpoints: {AModel: a/x}"}, {}), Outside()
+    compare_revisions(repo, "main", "HEAD", overrides, outside.around)
+    assert outside.fetched == []
+    problem = "the settings name a/x for it, and fetch it with `allow-hub: true`"
+    assert outside.setups["head"].no_checkpoints == ({} if overrides.sources else {"AModel": problem})
