@@ -114,7 +114,8 @@ def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, sta
         outcome = _surveyed(case_id, case, setup) if setup.survey else _checked(case_id, case, setup, stages)
     except Exception as error:  # whatever the code under test raises is its own outcome
         outcome = error.outcome if isinstance(error, _Ended) else failed(error, stages.current, setup, stages.component)
-    return outcome.model_copy(update=told)
+    notes = (*(_clean(note, setup) for note in case.notes), *outcome.notes)
+    return outcome.model_copy(update={**told, "notes": notes})
 
 
 def _told(case: ModelCase, setup: RunnerSetup) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
 def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> Outcome:
     work = _generate if case_id.task is Task.GENERATE else _forward
     checked, workarounds, notes = work(case_id, case, setup, stages)
-    noted = tuple(_clean(note, setup) for note in (*case.notes, *notes, *checked.notes))
+    noted = tuple(_clean(note, setup) for note in (*notes, *checked.notes))
     return _judged(checked, setup).model_copy(update={"workarounds": workarounds, "notes": noted})
 
 

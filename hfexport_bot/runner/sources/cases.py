@@ -12,6 +12,11 @@ import torch
 from hfexport_bot.schema import SourceTry, Task, UnavailableCause
 
 Inputs = dict[str, Any]
+
+#: Errors of sockets, and of the libraries that download, by name: not all of these are installed everywhere.
+_NO_CONNECTION = {"ConnectionError", "ConnectError", "ConnectTimeout", "ProxyError", "gaierror"}
+_OF_THE_HUB = ("huggingface.co", "hf.co", "offline", "hf_hub", "local cache")
+
 #: A repository's own function, see ``load_hook``.
 Hook = Callable[[str, int], Any]
 
@@ -88,13 +93,19 @@ def unavailable(error: Exception, otherwise: UnavailableCause, doing: str) -> Un
     recognised, anything else has the cause ``otherwise``."""
     if isinstance(error, ImportError):
         cause = UnavailableCause.MISSING_LIBRARY
-    elif isinstance(error, OSError) and _is_about_the_hub(str(error)):
+    elif _is_about_the_hub(error):
         cause = UnavailableCause.HUB_ACCESS
     else:
         cause = otherwise
     return Unavailable(cause, f"{doing}: {first_line(error)}")
 
 
-def _is_about_the_hub(message: str) -> bool:
-    lowered = message.lower()
-    return any(word in lowered for word in ("huggingface.co", "hf.co", "offline", "hf_hub", "local cache"))
+def _is_about_the_hub(error: BaseException | None) -> bool:
+    """Whether an error, or one that it comes from, is about a download: libraries wrap these, each in its own."""
+    while error is not None:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        lowered = str(error).lower()
+        if kinds & _NO_CONNECTION or ("OSError" in kinds and any(word in lowered for word in _OF_THE_HUB)):
+            return True
+        error = error.__cause__
+    return False

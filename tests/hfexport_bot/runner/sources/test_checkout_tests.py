@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ import torch
 from hfexport_bot.runner.sources import checkout_tests, testers
 from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, Wanted
 from hfexport_bot.runner.sources.checkout_tests import case_from_tests, import_shared_tests
-from hfexport_bot.schema import Source, SourceTry, Task, UnavailableCause
+from hfexport_bot.schema import Census, OutcomeKind, Source, SourceTry, Task, UnavailableCause
 
 ONE_TEST = "class ToyTest(Common, unittest.TestCase): pass"
 
@@ -156,6 +158,11 @@ def test_a_skipped_test_class_is_asked_all_the_same_and_noted(write_tests: Any, 
             "def setUp(self): raise OSError('cannot reach https://huggingface.co: offline')",
             UnavailableCause.HUB_ACCESS,
             "ToyTest.setUp fails: OSError: cannot reach https://huggingface.co: offline",
+        ),
+        (
+            "def setUp(self):\n        import socket\n        raise ValueError from socket.gaierror('no host')",
+            UnavailableCause.HUB_ACCESS,
+            "ToyTest.setUp fails: gaierror: no host",
         ),
         (
             "def setUp(self):\n        while True: pass",
@@ -325,3 +332,20 @@ def test_a_model_that_cannot_be_counted_is_built(write_tests: Any, toy: Any, mon
 
     monkeypatch.setattr(toy.Toy, "__init__", init)
     assert found(toy.Toy, root).origin == "ToyTest"
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.skipif("HFEXPORT_CHECKOUT" not in os.environ, reason="HFEXPORT_CHECKOUT names no transformers checkout")
+@pytest.mark.parametrize(("task", "least"), [("forward", 0.97), ("generate", 0.98)])
+def test_nearly_all_that_a_checkout_tests_reaches_eager(task: str, least: float) -> None:
+    options = ["--tree", os.environ["HFEXPORT_CHECKOUT"], "--source", "model tests", "--task", task, "--json"]
+    command = [sys.executable, "-m", "hfexport_bot", "cases", *options, "--seconds", "900"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    census = Census.model_validate_json(said)
+    tried = [each for entry in census.entries for each in entry.tried]
+    assert len(tried) > (1_450 if task == "forward" else 250)
+    failing = Counter(each.cause.value for each in tried if each.cause is not None)
+    assert 1 - failing.total() / len(tried) >= least, failing
+    passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
+    assert max(entry.parameters or 0 for entry in passing) <= 5_000_000
