@@ -27,7 +27,7 @@ from hfexport_bot.schema import Backend, Census, Report, VerdictKind, Workaround
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hfexport_bot.commands import Finished, Surroundings
+    from hfexport_bot.commands import Finished, ListTargets, Surroundings
     from hfexport_bot.execution.session import OnEvent, RunCases
     from hfexport_bot.plan import PlannedCase
     from hfexport_bot.settings import Overrides
@@ -39,12 +39,15 @@ _ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
 
 @dataclass
 class _Process:
-    """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its list
-    of workarounds."""
+    """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its lists.
+
+    Where cases are not run for real, targets are listed by a stand-in or not at all.
+    """
 
     debug: bool = False
     run_cases: RunCases | None = None
     list_workarounds: _ListWorkarounds | None = None
+    list_targets: ListTargets | None = None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -268,6 +271,7 @@ def _surroundings(
         jobs=jobs,
         logs=logs,
         records=records,
+        list_targets=process.list_targets or (None if process.run_cases else _real_list_targets()),
     )
 
 
@@ -294,6 +298,12 @@ def _real_list_workarounds() -> _ListWorkarounds:
     return list_workarounds
 
 
+def _real_list_targets() -> ListTargets:
+    from hfexport_bot.execution.listing import list_exporter_targets
+
+    return list_exporter_targets
+
+
 def _check_writable(out: Path) -> None:
     """Find out before the work whether its reports can be kept."""
     try:
@@ -308,10 +318,10 @@ def main(
     arguments: Sequence[str] | None = None,
     run_cases: RunCases | None = None,
     list_workarounds: _ListWorkarounds | None = None,
+    list_targets: ListTargets | None = None,
 ) -> int:
-    """Run the command line and return its exit code; ``run_cases`` and ``list_workarounds`` stand in for the real
-    runner's."""
-    process = _Process(run_cases=run_cases, list_workarounds=list_workarounds)
+    """Run the command line and return its exit code; ``run_cases`` and the lists stand in for the real runner's."""
+    process = _Process(run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),

@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from hfexport_bot.changes.affected import Selection, select
 from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
-from hfexport_bot.changes.layout import EXPORTERS, detect_layout
+from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import Place, find_place, installed_root
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
-from hfexport_bot.errors import UsageError
+from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
 from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
 from hfexport_bot.execution.overlay import installed_versions, make_overlay
@@ -32,6 +32,7 @@ from hfexport_bot.schema import (
     Census,
     CensusEntry,
     Engine,
+    ExporterTarget,
     Layout,
     Outcome,
     OutcomeKind,
@@ -55,15 +56,19 @@ from hfexport_bot.settings import (
     read_settings,
 )
 from hfexport_bot.verdicts.compare import make_cases
+from hfexport_bot.verdicts.exporter_targets import lost_targets
 
 #: Shows the progress of the planned cases while its context is open.
 Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
+
+ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
-    do at a time, reports of earlier runs, and what makes environments and fetches checkpoints."""
+    do at a time, reports of earlier runs, what makes environments and fetches checkpoints, and what a side's own
+    exporters reach for in modules."""
 
     run_cases: RunCases
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -74,6 +79,7 @@ class Surroundings:
     records: Sequence[Path] = ()
     make_overlay: MakeOverlay = make_overlay
     fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
+    list_targets: ListTargets | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout, hits)
     planned = _plan(selection, settings, engines)
 
-    result, prepared = SessionResult(), tuple[str, ...]()
+    result, prepared, lost = SessionResult(), tuple[str, ...](), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
             setups: dict[SideName, RunnerSetup] = {}
@@ -120,6 +126,8 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
             setups, prepared = _prepare(setups, trees, planned, settings, around)
             result = _run(planned, setups.get("base"), setups["head"], around, open_things)
+            if Engine.REPO in engines.base and Engine.REPO in engines.head:
+                lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
     accepted, expired = in_force(settings.accepted, around.today)
     notes = [
@@ -132,13 +140,29 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks)),
-        notes=(*notes, *prepared, *_notes(settings, expired, result)),
+        notes=(*notes, *prepared, *lost, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
     )
     return Finished(report, report.failure)
+
+
+def _lost_targets(
+    selection: Selection, base: RunnerSetup, head: RunnerSetup, head_tree: Tree, around: Surroundings
+) -> tuple[str, ...]:
+    """Notes on what the checkout's own exporters no longer find on head, or on why that is unknown."""
+    if around.list_targets is None:
+        return ()
+    files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]
+    modules = sorted({file.module for file in files})
+    try:
+        before, now = around.list_targets(base, modules), around.list_targets(head, modules)
+    except RunError as error:
+        return (f"what the checkout's own exporters look for is unknown: {error}",)
+    folder = MODELS_FOLDER[Layout.TRANSFORMERS]
+    return lost_targets(before, now, lambda file: head_tree.read(f"{folder}/{file}") is not None)
 
 
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:

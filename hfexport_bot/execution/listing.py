@@ -31,14 +31,18 @@ def list_workarounds(command: Sequence[str] | None = None) -> tuple[WorkaroundIn
     return _listed(command, WorkaroundInfo, "the workarounds")
 
 
-def list_exporter_targets(setup: RunnerSetup, command: Sequence[str] | None = None) -> tuple[ExporterTarget, ...]:
-    """What the patches and input preparers of a revision's own exporters reach for, and whether it is there.
+def list_exporter_targets(
+    setup: RunnerSetup, modules: Sequence[str], command: Sequence[str] | None = None
+) -> tuple[ExporterTarget, ...]:
+    """What the patches and input preparers of a revision's own exporters reach for, and whether it is there: outside of
+    models, and in the modeling files whose dotted names are ``modules``.
 
     ``command`` is as for `list_workarounds`; it is given ``setup`` as a line of JSON. Raises `RunError` as that does,
     also where the revision has no exporters.
     """
     command = command or (sys.executable, "-P", "-m", "hfexport_bot.runner.exporter_targets")
-    return _listed(command, ExporterTarget, "the targets of the exporters", setup.model_dump_json())
+    names = [part for module in modules for part in ("--module", module)]
+    return _listed([*command, *names], ExporterTarget, "the targets of the exporters", setup.model_dump_json())
 
 
 def _listed(command: Sequence[str], kind: type[_Line], what: str, given: str = "") -> tuple[_Line, ...]:

@@ -1,8 +1,10 @@
-"""``python -m hfexport_bot.runner.exporter_targets --events-fd N``: what a revision's own exporters reach for.
+"""``python -m hfexport_bot.runner.exporter_targets --events-fd N [--module NAME...]``: what a revision's own exporters
+reach for.
 
 Reads a ``RunnerSetup`` from standard input and writes one ``ExporterTarget`` a line to descriptor N: every path that a
 patch is registered for, and every name that input preparers look up on a model or in its file, for each model that has
-it. Exporters pass over what is not there, so the paths are read in their source, not in what they registered.
+it. Of models only the modeling files with these dotted names count, since importing one takes its time. Exporters pass
+over what is not there, so the paths are read in their source, not in what they registered.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +29,41 @@ _PREPARER = "register_export_input_preparer"
 
 #: Modeling files below a package of models.
 _MODELING = "*/modeling_*.py"
+_MODELS = "transformers.models."
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the targets; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hfexport_bot.runner.exporter_targets")
     parser.add_argument("--events-fd", type=int, required=True, metavar="N", help="descriptor to write to")
-    fd = parser.parse_args(arguments).events_fd
+    parser.add_argument("--module", dest="modules", action="append", default=[], metavar="NAME")
+    given = parser.parse_args(arguments)
     setup = RunnerSetup.model_validate_json(sys.stdin.readline())
-    with os.fdopen(fd, "w") as stream:
+    with os.fdopen(given.events_fd, "w") as stream:
         prepare_tree(setup)
         package = ExportersPackage.find()
         models = Path(str(package.module.__file__)).parents[1] / "models"
-        for target in targets_of(Path(str(package.module.__file__)).parent, models):
+        for target in targets_of(Path(str(package.module.__file__)).parent, models, given.modules):
             stream.write(target.model_dump_json() + "\n")
     return 0
 
 
-def targets_of(folder: Path, models: Path) -> Iterator[ExporterTarget]:
-    """The targets in the exporters' files below ``folder``; ``models`` holds a folder for each model.
+def targets_of(folder: Path, models: Path, modules: Collection[str]) -> Iterator[ExporterTarget]:
+    """The targets in the exporters' files below ``folder``.
+
+    ``models`` holds a folder for each model; ``modules`` are the dotted names of the modeling files that count.
 
     What a preparer looks up counts in the modeling files that have all the inputs it is for.
     """
-    sources = {file: file.read_text(errors="replace") for file in sorted(models.glob(_MODELING))}
+    files = [each for each in sorted(models.glob(_MODELING)) if f"{_MODELS}{each.parent.name}.{each.stem}" in modules]
+    sources = {file: file.read_text(errors="replace") for file in files}
     for file in sorted(folder.rglob("*.py")):
         module = ".".join(file.relative_to(folder).with_suffix("").parts)
         for function in (node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.FunctionDef)):
             owner = f"repo:{module}.{function.name}"
             for path in dict.fromkeys(_arguments(function, "register_patch", first=1)):
-                yield _target("patch", owner, path, resolves(path))
+                if not path.startswith(_MODELS) or any(path.startswith(f"{module}.") for module in modules):
+                    yield _target("patch", owner, path, resolves(path))
             inputs = _arguments(function, _PREPARER)
             served = [each for each, source in sources.items() if all(_names(source, name) for name in inputs)]
             for name in dict.fromkeys([*inputs, *_looked_up(function)]) if inputs else ():

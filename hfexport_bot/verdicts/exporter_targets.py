@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 
 from hfexport_bot.schema import ExporterTarget
 
+#: Most notes that are made.
+MAX_NOTES = 50
+
 
 def lost_targets(
     base: Iterable[ExporterTarget], head: Iterable[ExporterTarget], is_on_head: Callable[[str], bool]
@@ -36,7 +39,7 @@ def lost_targets(
                 f"`{name}` is gone from `{file}`: transformers.exporters' input preparer `{owner}` looks for it there, "
                 "and now does without"
             )
-    return tuple(notes)
+    return tuple(notes[:MAX_NOTES]) + ((f"and {len(notes) - MAX_NOTES} more",) if len(notes) > MAX_NOTES else ())
 
 
 def _name(target: ExporterTarget) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hfexport_bot.cli import main
+from hfexport_bot.errors import RunError
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.reporting.reference import BEGIN, END
 from hfexport_bot.schema import (
@@ -24,6 +25,7 @@ from hfexport_bot.schema import (
     CaseId,
     CaseReport,
     CaseRequest,
+    ExporterTarget,
     Layout,
     Outcome,
     OutcomeKind,
@@ -89,10 +91,10 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def run(repository: Any, out: Path, *more: str, runner: Any = None) -> tuple[int, Any]:
+def run(repository: Any, out: Path, *more: str, runner: Any = None, targets: Any = None) -> tuple[int, Any]:
     runner = runner or FakeRunner()
     arguments = ["run", "--repo", str(repository.path), "--base", "main", "--out", str(out), *more]
-    return main(arguments, run_cases=runner, list_workarounds=registered), runner
+    return main(arguments, run_cases=runner, list_workarounds=registered, list_targets=targets), runner
 
 
 def registered() -> tuple[WorkaroundInfo, ...]:
@@ -241,6 +243,36 @@ def test_an_earlier_report_tells_which_models_a_changed_patch_acts_on(repository
     run(repository, out, "--backend", "onnx", "--record", str(record))
     assert {each.id.class_name for each in report_in(out).cases} == {"BModel"}
     assert "_patch_where changed, hit by b/BModel/onnx" in report_in(out).cases[0].reason
+
+
+def test_what_the_checkouts_exporters_no_longer_find_is_noted(repository: Any, out: Path) -> None:
+    module = "transformers.models.a.modeling_a"
+    asked = []
+
+    def targets(setup: RunnerSetup, modules: Sequence[str]) -> list[ExporterTarget]:
+        source = Path(setup.tree or "", "src/transformers/models/a/modeling_a.py").read_text()
+        asked.append(list(modules))
+        path = f"{module}.AModel.forward"
+        return [ExporterTarget(kind="patch", owner="repo:u._p", target=path, resolved="return 1" in source)]
+
+    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    for engine, noted in (("repo", True), ("own", False)):
+        run(repository, out, "--backend", "onnx", "--engine", engine, targets=targets)
+        assert any(f"`{module}.AModel.forward` is gone" in note for note in report_in(out).notes) is noted
+    assert asked == [[module], [module]]
+
+
+def test_targets_that_cannot_be_listed_are_no_failure(repository: Any, out: Path) -> None:
+    def targets(setup: RunnerSetup, modules: Sequence[str]) -> list[ExporterTarget]:
+        raise RunError("no list today")
+
+    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    assert run(repository, out, "--backend", "onnx", targets=targets)[0] == 0
+    assert "what the checkout's own exporters look for is unknown: no list today" in report_in(out).notes
 
 
 @pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("{}", "is no report.json")])

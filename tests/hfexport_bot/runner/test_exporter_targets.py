@@ -12,7 +12,7 @@ from hfexport_bot.schema import Layout, RunnerSetup
 
 EXPORTER = """
 @register_patch("onnx", "json.dumps", "json.nothing")
-@register_patch("executorch", "json.dumps", "no_such_package.x")
+@register_patch("executorch", "json.dumps", "no_such_package.x", "transformers.models.unchanged.modeling_unchanged.X")
 def _patch_dumps(original): ...
 
 @utils.register_export_input_preparer("grid_thw")
@@ -26,6 +26,7 @@ MODELS = {
     "a": "def forward(self, grid_thw): return self.window_size",
     "b": "def forward(self, grid_thws): return self.window_size",
     "c": "def forward(self, grid_thw): return self.window_size_of",
+    "unchanged": "def forward(self, grid_thw): return self.window_size",
 }
 
 
@@ -35,7 +36,8 @@ def test_paths_and_names_are_read_in_the_source_and_looked_up(tmp_path: Path) ->
     for name, source in MODELS.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / f"modeling_{name}.py").write_text(source)
-    found = list(targets_of(tmp_path / "exporters", tmp_path))
+    modules = [f"transformers.models.{name}.modeling_{name}" for name in MODELS if name != "unchanged"]
+    found = list(targets_of(tmp_path / "exporters", tmp_path, modules))
     assert {target.owner for target in found} == {"repo:inner.onnx._patch_dumps", "repo:inner.onnx._prepare"}
     assert {(target.kind, target.target): target.resolved for target in found} == {
         ("patch", "json.dumps"): True,
@@ -51,6 +53,10 @@ def test_paths_and_names_are_read_in_the_source_and_looked_up(tmp_path: Path) ->
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_installed_exporters_find_what_they_patch() -> None:
-    found = list_exporter_targets(RunnerSetup(layout=Layout.INSTALLED))
-    assert "torch.where" in {target.target for target in found if target.kind == "patch" and target.resolved}
-    assert "repo:utils._prepare_grid_thw_vision_inputs" in {target.owner for target in found}
+    module = "transformers.models.qwen2_vl.modeling_qwen2_vl"
+    found = list_exporter_targets(RunnerSetup(layout=Layout.INSTALLED), [module])
+    assert {f"{module}.VisionAttention.forward", "torch.where"} <= {
+        target.target for target in found if target.kind == "patch" and target.resolved
+    }
+    assert "grid_thw in qwen2_vl/modeling_qwen2_vl.py" in {target.target for target in found}
+    assert all(target.resolved for target in found if target.kind == "patch")
