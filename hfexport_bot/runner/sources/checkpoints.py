@@ -28,6 +28,8 @@ def case_from_checkpoint(wanted: Wanted) -> ModelCase | None:
     ``Unavailable`` where it could not be fetched (hub access), is another model's (invalid config), is too big, or the
     inputs cannot be guessed.
     """
+    if wanted.variant:
+        return None  # its switches are turned where its configuration is made
     if wanted.checkpoint is None:
         if not wanted.no_checkpoint:
             return None

@@ -70,6 +70,7 @@ def test_prompts_are_made_for_generate(tmp_path: Path) -> None:
 
 def test_it_is_asked_last_and_passes_on_where_none_is_named(bert: Path) -> None:
     assert case_from_checkpoint(Wanted(BertModel)) is None
+    assert case_from_checkpoint(Wanted(BertModel, checkpoint=bert, variant="eager_attention")) is None
     assert find_model_case(BertModel, checkpoint=bert).source == Source.SYNTHESISED
     assert find_model_case(BertModel, checkpoint=bert, sources=(Source.CHECKPOINT,)).source == Source.CHECKPOINT
 
