@@ -18,9 +18,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from exporters.registry import resolve
-from hfexport_bot.runner.engines.package import ExportersPackage
-from hfexport_bot.runner.tree import prepare_tree
+from hfexport_bot.runner.tree import prepare_tree, put_overlay_first
 from hfexport_bot.schema import MAX_NAME_CHARS, ExporterTarget, RunnerSetup
 
 #: Calls that look a name up on a model or in its module: ``hasattr(module, "get_x")``.
@@ -40,6 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     setup = RunnerSetup.model_validate_json(sys.stdin.readline())
     with os.fdopen(given.events_fd, "w") as stream:
+        put_overlay_first(setup.search_path)
+        from hfexport_bot.runner.engines.package import ExportersPackage  # torch may be the overlay's
+
         prepare_tree(setup)
         package = ExportersPackage.find()
         models = Path(str(package.module.__file__)).parents[1] / "models"
@@ -80,6 +81,8 @@ def _names(source: str, name: str) -> bool:
 
 def resolves(path: str) -> bool:
     """Whether a dotted path leads somewhere; a module that cannot be imported has nothing in it."""
+    from exporters.registry import resolve
+
     try:
         return resolve(path) is not None
     except Exception as error:  # the model's own code
