@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,9 @@ from hfexport_bot.schema import Backend, Census, Report, VerdictKind, Workaround
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hfexport_bot.changes.requirements import Difference
     from hfexport_bot.commands import Finished, ListTargets, Surroundings
+    from hfexport_bot.execution.overlay import Overlay
     from hfexport_bot.execution.session import OnEvent, RunCases
     from hfexport_bot.plan import PlannedCase
     from hfexport_bot.settings import Overrides
@@ -257,11 +259,17 @@ def _surroundings(
     from rich.console import Console
 
     from hfexport_bot.commands import Surroundings
+    from hfexport_bot.execution.overlay import make_overlay
 
     @contextmanager
     def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
         with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
             yield on_event
+
+    def overlay(differences: Sequence[Difference], installed: Mapping[str, str]) -> Overlay:
+        if not quiet:  # it may take minutes
+            click.echo(f"environment: {', '.join(each.requirement for each in differences)}", err=True)
+        return make_overlay(differences, installed)
 
     return Surroundings(
         run_cases=process.run_cases or _real_run_cases(),
@@ -270,6 +278,7 @@ def _surroundings(
         today=datetime.now(UTC).date(),
         jobs=jobs,
         logs=logs,
+        make_overlay=overlay,
         records=records,
         list_targets=process.list_targets or (None if process.run_cases else _real_list_targets()),
     )

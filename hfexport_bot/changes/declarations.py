@@ -17,7 +17,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from hfexport_bot.changes.locks import logical_lines, without_hashes
+from hfexport_bot.changes.locks import holds, logical_lines, without_hashes
+from hfexport_bot.changes.modeling import SourceError, parse
 from hfexport_bot.changes.tree import Tree
 
 _MAX_BYTES = 16 << 20
@@ -65,7 +66,7 @@ class Reader:
         except InvalidRequirement:
             self._not_installed(text, where, firm)
             return
-        if found.marker is not None and not found.marker.evaluate({"extra": ""}):
+        if found.marker is not None and not holds(str(found.marker)):
             return
         if found.url is not None:
             if firm:
@@ -169,7 +170,8 @@ class Reader:
         groups += [(_table(_table(each).get("dependencies")), False) for each in _table(poetry.get("group")).values()]
         for table, firm in groups:
             for name, value in table.items():
-                self._poetry_entry(name, value, where, firm)
+                for each in value if isinstance(value, list) else [value]:
+                    self._poetry_entry(name, each, where, firm)
 
     def _poetry_entry(self, name: str, value: Any, where: str, firm: bool) -> None:
         details = _table(value)
@@ -242,8 +244,8 @@ class Reader:
     def _parsed(self, path: str) -> ast.Module | None:
         source = self.text(path)
         try:
-            return ast.parse(source) if source is not None else None
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return parse(source.encode()) if source is not None else None
+        except SourceError as error:
             self.problems.append(f"{path} cannot be read: {_one_line(error)}")
             return None
 

@@ -59,10 +59,11 @@ def read_lock(path: str, source: str) -> tuple[dict[str, Pin], list[str]]:
 
 
 def _any_holds(markers: list[str]) -> bool:
-    return not markers or any(_holds(marker) for marker in markers)
+    return not markers or any(holds(marker) for marker in markers)
 
 
-def _holds(text: str) -> bool:
+def holds(text: str) -> bool:
+    """Whether an environment marker is true here; one that makes no sense is not."""
     try:
         return Marker(text).evaluate({"extra": "", "extras": set(), "dependency_groups": set()})
     except (InvalidMarker, ValueError, KeyError, TypeError):

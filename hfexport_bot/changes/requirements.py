@@ -85,7 +85,7 @@ class Requirements:
             same = have is not None and _public(have) == pin.version
             return None if same else Difference(name, f"=={pin.version}", have, pin.source, extras)
         counted = firm or asked
-        unmet = [each for each in counted if have is None or not each.specifier.contains(have, prereleases=True)]
+        unmet = [each for each in counted if have is None or not _meets(have, each.specifier)]
         if not unmet:
             return None
         wanted = SpecifierSet(",".join(str(each.specifier) for each in counted if str(each.specifier)))
@@ -117,6 +117,13 @@ def read_requirements(tree: Tree, layout: Layout) -> Requirements:
             reader.problems += problems
     reader.leave_out({name: pin.source for name, pin in pins.items() if pin.version is None})
     return Requirements(tuple(reader.asked), pins, frozenset(reader.provided), tuple(dict.fromkeys(reader.problems)))
+
+
+def _meets(version: str, specifier: SpecifierSet) -> bool:
+    try:
+        return specifier.contains(version, prereleases=True)
+    except InvalidVersion:  # of a broken installation
+        return False
 
 
 def _public(version: str) -> str:

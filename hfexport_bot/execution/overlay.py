@@ -121,13 +121,14 @@ class _Pip:
     def fill(self, folder: Path, requirements: Sequence[str]) -> None:
         """Install what ``requirements`` change into an empty folder."""
         with private_home() as home:
-            report = home / "report.json"
-            wheels_only = ("install", "--only-binary", ":all:")
-            self._run(home, *wheels_only, "--dry-run", "--report", str(report), *requirements)
+            report, wanted = home / "report.json", home / "wanted.txt"
+            install = ("install", "--only-binary", ":all:", "--requirement", str(wanted))
+            wanted.write_text("\n".join(requirements))
+            self._run(home, *install, "--dry-run", "--report", str(report))
             packages = _resolved(report)
             if packages:
-                exact = [f"{name}=={version}" for name, version in packages.items()]
-                self._run(home, *wheels_only, "--no-deps", "--no-compile", "--target", str(folder), *exact)
+                wanted.write_text("\n".join(f"{name}=={version}" for name, version in packages.items()))
+                self._run(home, *install, "--no-deps", "--no-compile", "--target", str(folder))
         manifest = {"requirements": requirements, "packages": packages}
         (folder / _MANIFEST).write_text(json.dumps(manifest, indent=2))
 

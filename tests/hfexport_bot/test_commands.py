@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from hfexport_bot.changes.requirements import Difference
+from hfexport_bot.cli import main
 from hfexport_bot.commands import Surroundings, check_models, compare_revisions, survey_models
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.execution.hub import Checkpoint
-from hfexport_bot.execution.overlay import Overlay
+from hfexport_bot.execution.overlay import Overlay, OverlayError
 from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, RunnerSetup, Source
 from hfexport_bot.settings import Overrides
 
@@ -113,3 +114,19 @@ def test_nothing_is_fetched_without_leave_or_need(change: Callable[..., Path], o
     assert outside.fetched == []
     problem = "the settings name a/x for it, and fetch it with `allow-hub: true`"
     assert outside.setups["head"].no_checkpoints == ({} if overrides.sources else {"AModel": problem})
+
+
+def test_the_command_line_says_what_it_installs_and_goes_on_without_it(
+    change: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(python: str, environment: Mapping[str, str]) -> dict[str, str]:
+        raise OverlayError("there is no pip")
+
+    monkeypatch.setattr("hfexport_bot.execution.overlay._pip_settings", fail)
+    repo, outside = change({}, {"requirements.txt": "hfx-ant==1.0"}), Outside()
+    arguments = ["run", "--repo", str(repo), "--base", "main", "--install", "--out", str(tmp_path / "out")]
+    assert main(arguments, run_cases=outside.run_cases) == 0
+    printed = capsys.readouterr()
+    assert "environment: hfx-ant==1.0\n" in printed.err
+    assert "note: the environment of head could not be made, so all ran with what is installed" in printed.out
+    assert outside.setups["head"].search_path == ()

@@ -188,11 +188,13 @@ python = "^3.9"
 transformers = "^4.40"
 numpy = {version = "~1.26", markers = "python_version >= '3.9'"}
 requests = {version = "<1", optional = true}
+onnxscript = [{version = "0.6.0", markers = "python_version >= '3'"}, {version = "9", markers = "python_version < '3'"}]
 [tool.poetry.group.dev.dependencies]
 pytest = "^7"
 """
     assert differing({"pyproject.toml": pyproject}) == [
         ("numpy<1.27,>=1.26", "2.4.6", "pyproject.toml"),
+        ("onnxscript==0.6.0", "0.7.2", "pyproject.toml"),
         ("transformers<5,>=4.40", "5.24.0", "pyproject.toml"),
     ]
     written = {"^0.2.3": ">=0.2.3,<0.3", "^0.0.3": ">=0.0.3,<0.0.4", "~1": ">=1,<2", "1.2.*": "==1.2.*", "1.2": "==1.2"}
