@@ -20,7 +20,9 @@ __all__ = ["HookError", "Inapplicable", "ModelCase", "Unavailable", "Wanted", "f
 SOURCES: dict[Source, Callable[[Wanted], ModelCase | None]] = {
     Source.REPOSITORY: lambda wanted: case_from_hook(wanted.model_class, wanted.seed, wanted.hook, wanted.task),
     Source.MODEL_TESTS: case_from_tests,
-    Source.SYNTHESISED: lambda wanted: synthesised_case(wanted.model_class, wanted.seed, wanted.task),
+    Source.SYNTHESISED: lambda wanted: synthesised_case(
+        wanted.model_class, wanted.seed, wanted.task, variant=wanted.variant
+    ),
     Source.CHECKPOINT: case_from_checkpoint,
 }
 

@@ -8,112 +8,105 @@ None is left for the class to derive.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hfexport_bot.runner.sources.cases import unavailable
+from hfexport_bot.runner.sources.kinds import VOCABULARY, derived_value, kind_value, open_value, smaller, tiny_value
 from hfexport_bot.schema import UnavailableCause
 
-VOCABULARY = 256
-
-# Field names by kind, first match wins. `_kind_value` holds what hangs on other fields too: `hidden_dim` is a width in
-# some classes and a feed-forward width in others.
-_KINDS: tuple[tuple[str, int], ...] = (
-    # 0: keeps its default, though a later pattern would match.
-    (
-        r"temporal_patch_size|num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings",
-        0,
-    ),
-    (r"(\w+_)?vocab_size|n_vocab", VOCABULARY),
-    (r"max_source_positions", 16),
-    (r"num_conv_pos_embeddings", 16),  # the kernel of a convolution that tells positions
-    (r"speech_decoder_postnet_layers", 2),
-    (r"encoder_max_relative_position", 8),
-    (r"(num_)?(key_value|kv)_heads|num_(\w+_)?(key_value|kv)_heads|n_kv_heads?|n_head_kv|linear_num_key_heads", 2),
-    (r"(\w+_)?(num_)?(attention_)?heads|n_heads?|num_head", 4),
-    (r"head_dim|(\w+_)?head_dim|d_kv|kv_channels", 16),
-    (r"kv_lora_rank|q_lora_rank", 32),
-    (r"max_window_layers", 1),
-    (r"(num|n)_(\w+_)?layers?|((\w+_)?(encoder|decoder|hidden)_)?layers|depth|num_blocks", 2),
-    (r"num_frames", 4),
-    (
-        r"(\w+_)?intermediate_(size|dim)|d_ff|(\w+_)?(ffn|feedforward|ff|mlp)(_hidden)?_(dim|size)|n_inner|d_inner",
-        128,
-    ),
-    (r"(num|n)_(\w+_)?experts|num_local_experts", 4),
-    (r"(\w+_)?sparse_step", 1),  # every how many layers has experts
-    (r"n_group|topk_group", 2),
-    (r"num_experts_per_tok(en)?|(moe_)?top_?k|(moe_)?topk", 2),
-    (r"state_size|(mamba_)?d_state|ssm_state_size|(\w+_)?state_dim", 8),
-    (r"(mamba_)?n_?groups", 2),
-    (r"time_step_rank|dt_rank", 4),
-    (r"sliding_window|attention_window|local_window_size|window_size", 4),
-    (
-        r"(max_(\w+_)?(position_embeddings|positions|seq_len|seq_length|sequence_length))|n_positions|n_ctx",
-        64,
-    ),
-    (r"context_length|block_size|max_context_length|seq_len|seq_length", 64),
-    (r"mm_tokens_per_image", 4),
-    (r"image_size|img_size|(\w+_)?image_size", 32),
-    (r"(\w+_)?patch_size|encoder_stride", 8),
-    (r"num_mel_bins|input_feat_per_channel|n_mels|feature_size", 16),
-    (r"num_queries|num_detection_tokens", 5),
-    # Coordinates and extents of a box, whose embeddings lie side by side: 4 and 2 of them make up the width.
-    (r"coordinate_size", 8),
-    (r"shape_size", 16),
-    (r"num_pos_feats", 32),  # a sine and a cosine each make up the width
-    (r"tdnn_dim|speech_decoder_(pre|post)net_units|speaker_embedding_dim", 32),
-    (r"num_filters", 4),  # of the first convolution; every further one has twice as many
-    (
-        r"(\w+_)?hidden_sizes?|d_model|n_embd|dim|(\w+_)?embed_dims?|embedding_(size|dim)|model_dim|d_embed",
-        64,
-    ),
-    (r"(\w+_)?projection_dim|(\w+_)?proj_(size|dim)|pooler_output_size|(\w+_)?output_dim|conv_dim|output_channels", 64),
-)
-_STATES = ("state_size", "ssm_state_size", "mamba_d_state")
-#: Time series in patches that overlap.
-_SERIES = {"patch_length": 8, "patch_stride": 4, "num_input_channels": 3}
-_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _SPECIAL_TOKEN = re.compile(r"(\w+_)?token_(id|ids|index)|(\w+_)?suppress_tokens")
 _MAX_LAYERS = 8
-#: Stages and blocks a stage of a network that attends in windows: its windows are shifted in every second block.
-_WINDOW_STAGES = 2
-_WINDOW_BLOCKS = 2
+_DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+#: What is keyed by layers that a tiny configuration does not have; the class makes its own.
+_OF_FULL_DEPTH = ("per_layer_config",)
+#: Sub-configurations without which a model takes less than it can.
+_TOWERS = ("vision_config", "audio_config", "text_config")
+#: Tokens that stand for pictures and sound, or stand around them.
+_MEDIA_TOKEN = re.compile(r"(image|video|audio|vision)\w*_token_(id|index)")
+#: What a ``config.json`` says besides the fields of its class.
+_NOT_FIELDS = (
+    "architectures",
+    "auto_map",
+    "dtype",
+    "model_type",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+)
 
 
-def tiny_config(config_class: Any) -> Any:
+class CyclicConfig(ValueError):
+    """A configuration that holds itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Manner:
+    """How to shrink: where special tokens move, and whether large dimensions of no kind shrink as well."""
+
+    moved: dict[int, int]
+    harder: bool
+
+
+def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, harder: bool = False) -> Any:
     """An instance of ``config_class`` with every dimension small.
 
-    Special tokens move into the small vocabulary. Raises ``Unavailable`` (invalid config, missing library, hub access)
-    with the class's own error.
+    Special tokens move into the small vocabulary. ``given``: what a ``config.json`` says; its structure is kept, its
+    sizes shrink. ``harder``: for a model that is too big otherwise, an eighth of large dimensions of no known kind too.
+    Raises ``Unavailable`` (invalid config, missing library, hub access) with the class's own error.
     """
+    said = {name: value for name, value in (given or {}).items() if name not in _NOT_FIELDS}
     try:
-        default = config_class() if not _required_fields(config_class) else None
-        fields = _tiny_fields(config_class, default, _moved_tokens(config_class, default))
-        config = config_class(**fields)
+        default = config_class(**said) if said or not _required_fields(config_class) else None
+        manner = _Manner(_moved_tokens(config_class, default), harder)
+        config = config_class(**_tiny_fields(config_class, default, manner, said))
         _settle_text_tokens(config)
-        _settle_rope_sections(config)
+        _settle_windows(config)
+        settle_rope_sections(config, find_field(config, "spatial_merge_size") is not None)
     except Exception as error:
         doing = f"{config_class.__name__} cannot be built"
-        raise unavailable(error, UnavailableCause.INVALID_CONFIG, doing) from error
+        raise unavailable(_without_end(error, config_class), UnavailableCause.INVALID_CONFIG, doing) from error
     return config
 
 
-def walk(config: Any) -> Iterator[Any]:
-    """``config`` and every configuration nested in it, outermost first."""
+def _without_end(error: Exception, config_class: Any) -> Exception:
+    """``error``, or what it means where a configuration made another of its class, and that the next, without end."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if not isinstance(error, RecursionError):
+        return error
+    return CyclicConfig(
+        f"making a {config_class.__name__} makes another one, without end: a sub-configuration's default"
+    )
+
+
+def walk(config: Any, *within: Any) -> Iterator[Any]:
+    """``config`` and every configuration nested in it, outermost first. Raises ``CyclicConfig`` where one lies
+    ``within`` itself."""
     yield config
-    for value in list(vars(config).values()) if hasattr(config, "__dict__") else ():
+    for name, value in list(vars(config).items()) if hasattr(config, "__dict__") else ():
         if _is_config(value):
-            yield from walk(value)
+            if any(value is outer for outer in (*within, config)):
+                raise CyclicConfig(f"{name} of {type(config).__name__} is a configuration that it lies in itself")
+            yield from walk(value, *within, config)
+
+
+def read(config: Any, name: str, otherwise: Any = None) -> Any:
+    """The value of a field, ``otherwise`` where there is none or where it differs from layer to layer."""
+    try:
+        return getattr(config, name, otherwise)
+    except RuntimeError:  # what transformers raises for a field with a value a layer
+        return otherwise
 
 
 def find_field(config: Any, *names: str) -> Any:
     """The first of ``names`` that ``config``, or else a configuration nested in it, has a value for."""
     for part in walk(config):
         for name in names:
-            value = getattr(part, name, None)
+            value = read(part, name)
             if value is not None:
                 return value
     return None
@@ -143,17 +136,33 @@ def special_token_ids(config: Any) -> set[int]:
     return {number for part in walk(config) for _, value in _special_tokens(part) for number in _numbers(value)}
 
 
-def _is_config(value: Any) -> bool:
+def _plain_class() -> Any:
     from transformers import PretrainedConfig
 
-    return isinstance(value, PretrainedConfig)
+    return PretrainedConfig
+
+
+def _is_config(value: Any) -> bool:
+    return isinstance(value, _plain_class())
 
 
 def _own_parameters(config_class: Any) -> dict[str, inspect.Parameter]:
-    """Parameters of an ``__init__`` that the class, or a base below transformers' own, wrote itself."""
-    skipped = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    parameters = list(inspect.signature(config_class.__init__).parameters.values())[1:]
-    return {parameter.name: parameter for parameter in parameters if parameter.kind not in skipped}
+    """Parameters of the ``__init__`` that the class and its bases below transformers' own wrote: one that takes
+    keywords hands them on to its base."""
+    found: dict[str, inspect.Parameter] = {}
+    for owner in config_class.__mro__:
+        if owner is _plain_class():
+            break
+        if "__init__" not in vars(owner):
+            continue
+        kinds = {}
+        for parameter in list(inspect.signature(owner.__init__).parameters.values())[1:]:
+            kinds[parameter.name] = parameter.kind
+            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                found.setdefault(parameter.name, parameter)
+        if inspect.Parameter.VAR_KEYWORD not in kinds.values():
+            break
+    return found
 
 
 def _required_fields(config_class: Any) -> list[str]:
@@ -181,61 +190,147 @@ def _declared_defaults(config_class: Any) -> dict[str, Any]:
     return {name: default for name, default in declared.items() if name not in common}
 
 
-def _tiny_fields(config_class: Any, default: Any, moved: dict[int, int]) -> dict[str, Any]:
+def _tiny_fields(config_class: Any, default: Any, manner: _Manner, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that make a tiny ``config_class``; ``given`` fields have other values than the class declares."""
     declared = _declared_defaults(config_class)
-    fields: dict[str, Any] = {}
+    if not declared and default is not None:  # the constructor takes whatever it is given by name
+        declared = {name: value for name, value in vars(default).items() if name not in vars(_plain())}
+    declared |= given
+    required = _required_fields(config_class)
+    fields: dict[str, Any] = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
     for name, value in declared.items():
-        nested: Any = getattr(default, name, None)
+        nested: Any = read(default, name)
+        if nested is None and value is None:
+            nested = _left_open(config_class, name)
         if _is_config(nested):
-            fields[name] = _tiny_nested(nested, moved)
+            said = value if isinstance(value, Mapping) else _said_by_default(nested)
+            fields[name] = _tiny_nested(nested, manner, said)
         elif _SPECIAL_TOKEN.fullmatch(name):
-            current = value if default is None else getattr(default, name, value)
+            current = value if default is None else read(default, name, value)
             if isinstance(current, (list, tuple)):
-                fields[name] = type(current)(moved.get(item, item) for item in current)
-            elif current in moved:
-                fields[name] = moved[current]
+                fields[name] = type(current)(manner.moved.get(item, item) for item in current)
+            elif isinstance(current, int) and current in manner.moved:
+                fields[name] = manner.moved[current]
         elif name == "fullatt_block_indexes":
             fields[name] = [1]  # of two layers, the second looks past its windows
-        elif name in _required_fields(config_class):
-            fields[name] = _kind_value(name, declared, 1 << 30)
-        elif (tiny := _tiny_value(name, value, declared)) is not None:
+        elif name in required and name not in given:
+            fields[name] = kind_value(name, declared, 1 << 30)
+        elif (tiny := _tiny_field(name, value, nested, declared, manner)) is not None:
             fields[name] = tiny
+        elif isinstance(value, Mapping) and name in given:
+            fields[name] = dict(value)
     _shorten_convolutions(declared, fields)
-    kinds = getattr(default, "layer_types", None)
-    if isinstance(kinds, (list, tuple)) and kinds:
-        _keep_every_layer_type(
-            list(kinds), config_class.attribute_map.get("layer_types", "layer_types"), declared, fields
-        )
+    _shrink_rope_sections(default, declared, fields)
+    _keep_every_kind_of_layer(config_class, default, declared, given, fields)
     return fields
 
 
-def _tiny_nested(config: Any, moved: dict[int, int]) -> Any:
+def _tiny_field(name: str, value: Any, derived: Any, declared: dict[str, Any], manner: _Manner) -> Any:
+    """The tiny value of one field, or None. ``derived``: what the class made of its declared ``value``."""
+    tiny = tiny_value(name, value, declared)
+    if tiny is None:
+        tiny = derived_value(name, derived)
+    if tiny is None and value is None and derived is None:
+        tiny = open_value(name, declared)
+    if tiny is None and manner.harder:
+        tiny = smaller(name, derived if value is None else value)
+    return tiny
+
+
+def _left_open(config_class: Any, name: str) -> Any:
+    """The default of a sub-configuration that a class can have and leaves open: its model would not see or hear."""
+    nested = getattr(config_class, "sub_configs", {}).get(name) if name in _TOWERS else None
+    if not (inspect.isclass(nested) and issubclass(nested, _plain_class())) or _required_fields(nested):
+        return None
+    return nested()
+
+
+def _said_by_default(config: Any) -> dict[str, Any]:
+    """What a configuration's default says of one nested in it: its fields that differ from its own class's defaults."""
+    try:
+        plain = type(config)()
+    except Exception:  # a class may ask for arguments, or refuse to be made without them
+        return {}
+    declared = _declared_defaults(type(config))
+    return {
+        name.lstrip("_"): value
+        for name in declared
+        if not _is_config(value := read(config, name))
+        and value is not None
+        and value != read(plain, name)
+        and name not in _OF_FULL_DEPTH
+    }
+
+
+def _tiny_nested(config: Any, manner: _Manner, said: Mapping[str, Any]) -> Any:
     """A tiny configuration of a nested one's class; a ResNet with as many feature maps in place of a backbone that
     the timm library would make."""
     if config.model_type != "timm_backbone":
-        return type(config)(**_tiny_fields(type(config), config, moved))
+        said = {name: value for name, value in said.items() if name not in _NOT_FIELDS}
+        return type(config)(**_tiny_fields(type(config), config, manner, said))
     from transformers import ResNetConfig
 
     backbone: Any = ResNetConfig
-    return backbone(**_tiny_fields(backbone, backbone(), moved), out_indices=list(config.out_indices))
+    return backbone(**_tiny_fields(backbone, backbone(), manner, {}), out_indices=list(config.out_indices))
 
 
-def _keep_every_layer_type(kinds: list[str], field: str, declared: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Choose layers so that each kind of layer of the full model is among them; ``field`` lists the kinds."""
-    distinct = list(dict.fromkeys(kinds))
-    if len(distinct) == 1 and field not in fields and not declared.get(field):
+def _keep_every_kind_of_layer(
+    config_class: Any, default: Any, declared: dict[str, Any], given: Mapping[str, Any], fields: dict[str, Any]
+) -> None:
+    """Choose layers so that each kind of layer of the full model is among them, and cut what is listed a layer."""
+    depth_name = next((name for name in _DEPTHS if isinstance(declared.get(name), int)), None)
+    field = config_class.attribute_map.get("layer_types", "layer_types")
+    depths = declared.get("depths")
+    if isinstance(depths, (list, tuple)) and depth_name and len(depths) == declared[depth_name]:
+        fields[depth_name] = len(depths)  # they are lists a stage
+        return
+    kinds = read(default, "layer_types")
+    kinds = list(kinds) if isinstance(kinds, (list, tuple)) else []
+    lists = {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, (list, tuple)) and depth_name and len(value) == declared[depth_name] and name != field
+    }
+    if not kinds and not lists:
+        return
+    rows = list(zip(*(each for each in (kinds, *lists.values()) if each), strict=False))
+    distinct = [rows.index(row) for row in dict.fromkeys(rows)][:_MAX_LAYERS]
+    if len(distinct) == 1 and not lists and field not in fields and not declared.get(field):
         return
     chosen = distinct if len(distinct) > 1 else distinct * 2
-    if chosen.count("hybrid") == 1:
-        chosen = [*chosen, "hybrid"]  # they share one block's weights, which a single one cannot
+    if [kinds[index] for index in chosen if kinds].count("hybrid") == 1:
+        chosen = [
+            *chosen,
+            next(index for index in chosen if kinds[index] == "hybrid"),
+        ]  # they share one block's weights
     depth = len(chosen)
-    if field in declared:
-        fields[field] = chosen
+    if lists or field in declared:
+        fields.update({name: [value[index] for index in chosen] for name, value in lists.items()})
+        if kinds and field in declared:
+            fields[field] = [kinds[index] for index in chosen]
     else:  # derived from the depth: go as deep as the last kind's first layer
-        depth = min(_MAX_LAYERS, max(2, *(kinds.index(kind) + 1 for kind in distinct)))
-    for name in ("num_hidden_layers", "num_layers", "n_layer", "n_layers"):
+        depth = min(_MAX_LAYERS, max(2, *(index + 1 for index in distinct)))
+    for name in _DEPTHS:
         if name in fields:
             fields[name] = depth
+
+
+def _shrink_rope_sections(default: Any, declared: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Where a class tells how many of a head's rotations stand for time, height and width: as many as a tiny head has,
+    in the same shares."""
+    rope = read(default, "rope_parameters")
+    if "rope_parameters" not in declared or not isinstance(rope, dict) or not rope.get("mrope_section"):
+        return
+    width = fields.get("qk_rope_head_dim") or fields.get("head_dim") or 16
+    share = 1 if "qk_rope_head_dim" in fields else rope.get("partial_rotary_factor") or 1
+    fields["rope_parameters"] = {**rope, "mrope_section": _sections(rope["mrope_section"], int(width * share) // 2)}
+
+
+def _sections(sections: Sequence[int], rotations: int) -> list[int]:
+    tiny = [max(1, rotations * part // sum(sections)) for part in sections]
+    alone = -1 if sections[0] == sections[1] else 0  # that of time; height and width have as many
+    tiny[alone] += rotations - sum(tiny)
+    return tiny
 
 
 def _shorten_convolutions(declared: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -248,65 +343,6 @@ def _shorten_convolutions(declared: dict[str, Any], fields: dict[str, Any]) -> N
     if len(stem) == 3 and all(isinstance(of_layers, (list, tuple)) and len(of_layers) > 3 for of_layers in layers):
         for name, of_layers in zip(stem, layers, strict=True):
             fields[name] = type(of_layers)((*of_layers[:2], of_layers[-1]))
-
-
-def _tiny_value(name: str, default: Any, declared: dict[str, Any]) -> Any:
-    """The field's tiny value, or None to leave it as it is."""
-    if isinstance(default, bool):
-        return None
-    if isinstance(default, int):
-        return _kind_value(name, declared, default)
-    if isinstance(default, (list, tuple)) and default and all(type(item) is int for item in default):
-        if name == "global_attn_indexes":
-            return [1]  # of two layers: the other attends in windows
-        # As lists, which is what loaded configurations hold.
-        tiny = [_kind_value(name, declared, item) for item in default]
-        if _attends_in_windows(declared) and len(default) == len(declared["depths"]):
-            tiny = [item if value is None else value for item, value in zip(default, tiny, strict=True)]
-            return tiny[:_WINDOW_STAGES]
-        return None if None in tiny else tiny
-    return None
-
-
-def _attends_in_windows(declared: dict[str, Any]) -> bool:
-    return "window_size" in declared and isinstance(declared.get("depths"), (list, tuple))
-
-
-def _pyramid_value(name: str, declared: dict[str, Any]) -> int | None:
-    """The value of what is chosen together in a network whose stages halve the image, or None for all else."""
-    in_windows = _attends_in_windows(declared)
-    values = {
-        "depths": _WINDOW_BLOCKS if in_windows else 1,
-        "patch_size": 2,
-        "image_size": 32 if in_windows else 64,
-        "encoder_stride": 2**_WINDOW_STAGES,  # pixels a side of what one position of the last stage stands for
-    }
-    return values.get(name)
-
-
-def _kind_value(name: str, declared: dict[str, Any], default: int) -> int | None:
-    if name == "hidden_dim":
-        return 128 if any(width in declared for width in _WIDTHS) else 64
-    if name == "num_key_value_heads" and "kv_lora_rank" in declared:
-        return 4  # keys made from a latent vector: every head has its own
-    if name == "head_dim" and "expand" in declared and "num_attention_heads" not in declared:
-        return 64 * declared["expand"] // 4  # the heads of a state-space model share its expanded width
-    if name == "window_size" and "global_attn_indexes" in declared:
-        return 3  # does not divide the image, so that windows are padded
-    if name == "input_size":  # of an image; of time series, the values at each step
-        return 32 if "patch_size" in declared else None
-    if name in _SERIES and "patch_length" in declared:
-        return _SERIES[name]
-    if name == "window_size" and "spatial_merge_size" in declared:
-        return 32  # pixels: two merged patches a side, so that a picture has whole windows and parts of some
-    if name in ("chunk_size", "mamba_chunk_size"):  # of a scan over the sequence; elsewhere a matter of memory
-        return 4 if any(state in declared for state in _STATES) else None
-    if "depths" in declared and default > 0 and (pyramid := _pyramid_value(name, declared)):
-        return pyramid
-    for pattern, value in _KINDS:
-        if re.fullmatch(pattern, name):
-            return value if value and default > 0 else None  # -1 and 0 say "none" in some classes
-    return None
 
 
 def _special_tokens(config: Any) -> Iterator[tuple[str, Any]]:
@@ -332,16 +368,39 @@ def _moved_tokens(config_class: Any, default: Any) -> dict[int, int]:
     return dict(zip(outside, sorted(free[: len(outside)]), strict=False))
 
 
-def _settle_rope_sections(config: Any) -> None:
-    """How many of a head's rotations tell time, height and width: checkpoints say it, and defaults are for wide
-    heads."""
-    if find_field(config, "spatial_merge_size") is None:
-        return
-    for part in walk(config):
-        rope = getattr(part, "rope_parameters", None)
+def settle_rope_sections(config: Any, wanted: bool) -> None:
+    """How many of a head's rotations tell time, height and width, where that is ``wanted``: checkpoints say it, and
+    defaults are for wide heads."""
+    for part in walk(config) if wanted else ():
+        rope = read(part, "rope_parameters")
         if isinstance(rope, dict) and "rope_type" in rope and rope["rope_type"] != "axial":
-            width = getattr(part, "head_dim", None) or part.hidden_size // part.num_attention_heads
+            width = read(part, "head_dim") or part.hidden_size // part.num_attention_heads
+            width = int(width * (rope.get("partial_rotary_factor") or 1))
             rope.setdefault("mrope_section", [width // 2 - 2 * (width // 6), width // 6, width // 6])
+
+
+def _settle_windows(config: Any) -> None:
+    """A window for layers that slide one along, where that is left to checkpoints."""
+    for part in walk(config):
+        if "sliding_attention" in (read(part, "layer_types") or ()) and read(part, "sliding_window", 0) is None:
+            part.sliding_window = 4
+
+
+def settle_media_tokens(config: Any, source: str) -> None:
+    """Give a token to each placeholder of pictures and sound that the model's ``source`` reads from its configuration
+    and the class leaves to checkpoints."""
+    read_ones = {found[0] for found in re.finditer(rf"(?<=config\.){_MEDIA_TOKEN.pattern}", source)}
+    declared = {name for name in _declared_defaults(type(config)) if _MEDIA_TOKEN.fullmatch(name)}
+    taken = special_token_ids(config)
+    free = (number for number in range(VOCABULARY - 1, -1, -1) if number not in taken)
+    for name in sorted(read_ones | declared):
+        if find_field(config, name) is None:
+            setattr(config, name, next(free))
+
+
+@functools.cache
+def _plain() -> Any:
+    return _plain_class()()
 
 
 def _settle_text_tokens(config: Any) -> None:

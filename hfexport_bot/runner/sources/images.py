@@ -44,6 +44,12 @@ def pixel_shape(model: Any, batch: int, size: Size) -> tuple[int, ...]:
     return (batch, *frames, channels, *size)
 
 
+def video_shape(model: Any, batch: int, size: Size) -> tuple[int, ...]:
+    """Shape of a video: (batch, frames, channels, height, width)."""
+    channels = find_field(model.config, "num_channels", "in_channels", "in_chans") or 3
+    return (batch, find_field(model.config, "num_frames", "frames_per_clip") or _DEFAULT_FRAMES, channels, *size)
+
+
 def pixels(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Float32 of ``shape``: smooth shapes with some noise, since noise alone hides wrong resampling."""
     *outer, height, width = shape

@@ -17,11 +17,22 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources import layouts, media, sound
+from hfexport_bot.runner.sources import images, layouts, media, sound
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
-from hfexport_bot.runner.sources.configs import VOCABULARY, find_field, special_token_ids
-from hfexport_bot.runner.sources.images import Size, image_size, masked_patches, other_sizes, pixel_shape, pixels
+from hfexport_bot.runner.sources.configs import find_field, special_token_ids
+from hfexport_bot.runner.sources.images import (
+    Size,
+    image_size,
+    masked_patches,
+    other_sizes,
+    pixel_shape,
+    pixels,
+    video_shape,
+)
+from hfexport_bot.runner.sources.kinds import VOCABULARY
+from hfexport_bot.runner.sources.media import Layout, Pictures, media_layouts, needed_modalities, pixels_laid_out
 from hfexport_bot.runner.sources.probes import padded, padding_probes
+from hfexport_bot.runner.sources.sound import Features, Waveform
 from hfexport_bot.schema import UnavailableCause
 
 
@@ -38,8 +49,6 @@ class Sizes:
     samples: int = sound.SAMPLES  # of a waveform
 
 
-#: Pictures a row of text, where a model takes several.
-_PICTURES = 2
 #: Tokens of the longest probe; the configurations have 64 positions.
 _LONG = 40
 
@@ -51,26 +60,36 @@ def ordinary_tokens(config: Any) -> torch.Tensor:
     return torch.tensor([token for token in range(vocabulary) if token not in special])
 
 
-def build_inputs(model: torch.nn.Module, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
-    """The traced inputs of ``model`` and its probes.
+def build_inputs(model: torch.nn.Module, seed: int, pictures: int = 1) -> tuple[Inputs, dict[str, Inputs]]:
+    """The traced inputs of ``model`` and its probes, with so many ``pictures`` in each row's text.
 
     Runs the model only to find out how a spectrogram lies and how many placeholders an image needs. Raises
     ``Unavailable`` (unknown inputs) where forward requires what no builder knows, or images would not be fed.
     """
-    plan, inputs = make_plan(model, seed)
+    plan, inputs = make_plan(model, seed, pictures)
     return inputs, _probes(plan, inputs, seed)
 
 
-def make_plan(model: torch.nn.Module, seed: int) -> tuple[Plan, Inputs]:
-    """The plan of what ``model`` is fed, and the traced inputs made by it; errors as for `build_inputs`."""
-    plan = Plan(model, channels_first=True)
-    inputs = plan.build(Sizes(), seed)
-    if "input_features" in inputs and not _runs(model, inputs):
-        transposed = Plan(model, channels_first=False)
-        other = transposed.build(Sizes(), seed)
-        if _runs(model, other):
-            return transposed, other
-    return plan, inputs
+def make_plan(model: torch.nn.Module, seed: int, pictures: int = 1) -> tuple[Plan, Inputs]:
+    """The plan of what ``model`` is fed, and the traced inputs made by it; errors as for `build_inputs`.
+
+    Where media may lie in more than one way, the first way that eager runs with; the usual one where it runs with none.
+    """
+    plans = [Plan(model, layout, pictures) for layout in media_layouts(model)]
+    refused: list[Unavailable] = []
+    usual: tuple[Plan, Inputs] | None = None
+    for plan in plans:
+        try:
+            inputs = plan.build(Sizes(), seed)
+        except Unavailable as error:
+            refused.append(error)
+            continue
+        if len(plans) == 1 or _runs(model, inputs):
+            return plan, inputs
+        usual = usual or (plan, inputs)
+    if usual is None:
+        raise refused[0]
+    return usual
 
 
 def _probes(plan: Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
@@ -125,10 +144,11 @@ def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
 class Plan:
     """Which arguments a model is fed, and how each is made at given sizes."""
 
-    def __init__(self, model: torch.nn.Module, channels_first: bool) -> None:
+    def __init__(self, model: torch.nn.Module, layout: Layout, pictures: int = 1) -> None:
         self.model = model
+        self.pictures = pictures
         self.config: Any = model.config
-        self.channels_first = channels_first
+        self.layout = layout
         self.parameters = inspect.signature(type(model).forward).parameters
         class_name = type(model).__name__
         self.has_choices = class_name.endswith("ForMultipleChoice") or "mc_token_ids" in self.parameters
@@ -147,7 +167,9 @@ class Plan:
             elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
                 raise self._unknown(f"forward requires {name!r}, which cannot be guessed")
         self._check_all_fed(inputs)
-        complete = media.with_placeholders(self.model, inputs)
+        if self.pictures > 1 and not {"input_ids", "pixel_values"} <= inputs.keys():
+            raise self._unknown("there are no pictures in its text")
+        complete = media.with_placeholders(self.model, inputs, self.pictures)
         if complete is None and sizes == Sizes():
             raise self._unknown("how many placeholders its pictures or its sound need among input_ids")
         return complete or inputs  # eager refuses a probe that it has no features for, and says why
@@ -155,12 +177,20 @@ class Plan:
     def frames(self, sizes: Sizes) -> int:
         if sizes.frames is not None:
             return sizes.frames
+        if window := find_field(self.config, "n_window"):
+            return 2 * int(window)
         positions = find_field(self.config, "max_source_positions")
         # Models that take channels first halve the frames once and then need every position filled.
-        return 2 * positions if self.channels_first and positions else 32
+        return 2 * positions if self.layout.features is Features.CHANNELS_FIRST and positions else 32
+
+    def samples(self, sizes: Sizes) -> int:
+        return sizes.samples if self.layout.scale == 1 else sizes.samples * 24 // 5  # a multiple of usual frames
 
     def image(self, sizes: Sizes) -> Size:
-        return sizes.image or image_size(self.config)
+        if sizes.image is not None:
+            return sizes.image
+        height, width = image_size(self.config)
+        return self.layout.scale * height, self.layout.scale * width
 
     def _check_all_fed(self, inputs: Inputs) -> None:
         """A model that would quietly run without its image or its sound has not been fed."""
@@ -200,7 +230,7 @@ class Plan:
         if sound.takes_states(self.model):
             return torch.ones(sizes.batch, sizes.length, dtype=torch.int64)
         if "input_values" in self.parameters:
-            return torch.ones(sizes.batch, sizes.samples, dtype=torch.int64)
+            return torch.ones(sizes.batch, self.samples(sizes), dtype=torch.int64)
         return None  # over patches or spectrograms: layouts differ, and most models ignore it
 
     def token_type_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
@@ -227,36 +257,115 @@ class Plan:
             return None
         return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 
-    def pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        """[batch, channels, height, width], a video's [batch, frames, channels, height, width], several pictures' a row
-        [batch, pictures, channels, height, width], or the patches of a grid."""
-        if media.takes_grid(self.parameters):
-            return media.patches_of(self.config, self._grid(sizes), generator)
-        batch, *rest = pixel_shape(self.model, sizes.batch, self.image(sizes))
-        several = (_PICTURES,) if "pixel_attention_mask" in self.parameters else ()
-        return pixels((batch, *several, *rest), generator)
+    def pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """Laid out as `Pictures` tells."""
+        if images.takes_videos(self.model) and "pixel_values_videos" in self.parameters:
+            return None
+        return self._pixels(sizes, generator)
 
-    def pixel_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        return torch.ones(sizes.batch, _PICTURES, *self.image(sizes), dtype=torch.int64)
+    def pixel_values_videos(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, frames, channels, height, width], for a model that has nothing else to see."""
+        if "video" not in needed_modalities(type(self.model)):
+            return None
+        return pixels(video_shape(self.model, sizes.batch, self.image(sizes)), generator)
+
+    def grid_patches(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """The patches of a picture encoder whose forward names them as states."""
+        return self.pixel_values(sizes, generator) if "grid_thw" in self.parameters else None
+
+    def high_res_pixel_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        size = image_size(self.config.high_res_vision_config)
+        return pixels(pixel_shape(self.model, sizes.batch, size), generator)
+
+    def pixel_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, pictures, height, width] of int64, or [batch, patches]."""
+        if self.layout.pictures is Pictures.SHAPED_PATCHES:
+            return torch.ones(self._patches(sizes).shape[:2], dtype=torch.int64)
+        several = (media.PICTURES,) if self.layout.pictures is Pictures.SEVERAL else ()
+        return torch.ones(sizes.batch, *several, *self.image(sizes), dtype=torch.int64)
+
+    def spatial_shapes(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[pictures, 2] of int64: patches down and across."""
+        return self._grid(sizes)[:, 1:] if self.layout.pictures is Pictures.SHAPED_PATCHES else None
+
+    def patch_position_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[pictures, patches, 2] of int64: across and down."""
+        if self.layout.pictures is not Pictures.SHAPED_PATCHES:
+            return None
+        return media.positions_of(self._grid(sizes))
+
+    def image_sizes(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[pictures, 2] of int64: height and width in pixels."""
+        if not self.layout.sized:
+            return None
+        count = self.pictures * sizes.batch * (media.PICTURES if self.layout.pictures is Pictures.SEVERAL else 1)
+        return torch.tensor([self.image(sizes)]).expand(count, -1).clone()
 
     def image_grid_thw(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return self._grid(sizes) if media.takes_grid(self.parameters) else None
 
+    def merge_sizes(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        """[pictures] of int64: patches a side that become one feature."""
+        return torch.full((self.pictures * sizes.batch,), find_field(self.config, "spatial_merge_size") or 2)
+
+    def target_sizes(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[pictures, 2] of int64: patches down and across."""
+        return self._grid(sizes)[:, 1:] if self.layout.pictures is Pictures.STRIP else None
+
+    def image_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, length, pictures] of int64: which pictures a token sees."""
+        if self.layout.pictures is not Pictures.SEVERAL:
+            return None
+        return torch.ones(sizes.batch, sizes.length, media.PICTURES, dtype=torch.int64)
+
     def _grid(self, sizes: Sizes) -> torch.Tensor:
-        return media.grid_of(sizes.batch, larger=sizes.image is not None)
+        return media.grid_of(
+            self.pictures * sizes.batch, larger=sizes.image is not None, alike=self.layout.pictures in media.ALIKE
+        )
+
+    def _patches(self, sizes: Sizes) -> torch.Tensor:
+        return self._pixels(sizes, torch.Generator())
+
+    def _pixels(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        larger = sizes.image is not None
+        return pixels_laid_out(
+            self.model, self.layout.pictures, self.pictures * sizes.batch, self.image(sizes), larger, generator
+        )
 
     def bool_masked_pos(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         """[batch, patches] of bool, for models that have a token to put in a masked patch's place."""
         return masked_patches(self.model, sizes.batch, self.image(sizes), generator)
 
     def input_features(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
-        """[batch, mel bins, frames], or [batch, frames, mel bins] where the model takes that."""
-        names = ("num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels")
-        shape = (find_field(self.config, *names) or 16, self.frames(sizes))
-        return torch.randn(sizes.batch, *(shape if self.channels_first else shape[::-1]), generator=generator)
+        """Laid out as `Features` tells."""
+        return sound.features(self.config, self.layout.features, sizes.batch, self.frames(sizes), generator)
+
+    def features_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, frames] of ones."""
+        if self.layout.mask is None:
+            return None
+        return torch.ones(sizes.batch, self.frames(sizes), dtype=self.layout.mask)
+
+    def padding_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        """[batch, samples] or [batch, frames] of int64, of the sound."""
+        if "input_values" in self.parameters:
+            return None if self.codebooks > 1 else torch.ones(sizes.batch, self.samples(sizes), dtype=torch.int64)
+        return self.features_mask(sizes, generator) if "input_features" in self.parameters else None
 
     def input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
-        return sound.input_values(self.model, sizes.batch, sizes.samples, sizes.length, generator)
+        values = sound.input_values(self.model, sizes.batch, self.samples(sizes), sizes.length, generator)
+        if values is None or self.layout.waveform is Waveform.PLAIN:
+            return values
+        if self.layout.waveform is Waveform.CHANNEL:
+            return values.unsqueeze(1)
+        frames = find_field(self.config, "max_length") or self.frames(sizes)
+        return sound.features(self.config, Features.CHANNELS_LAST, sizes.batch, frames, generator)
+
+    def qformer_input_ids(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return self._tokens((sizes.batch, sizes.decoder_length), generator)
+
+    def qformer_attention_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+        return torch.ones(sizes.batch, sizes.decoder_length, dtype=torch.int64)
 
     def decoder_input_values(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return sound.decoder_input_values(self.model, sizes.batch, sizes.decoder_length, generator)
@@ -273,7 +382,7 @@ class Plan:
     def bbox(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.bbox(self.config, sizes.batch, sizes.length, generator)
 
-    def pixel_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
+    def pixel_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.pixel_mask(self.pixel_values(sizes, generator))
 
     def input_points(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor:
@@ -288,6 +397,9 @@ class Plan:
     def observed_mask(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
         return layouts.observed_mask(self.config, sizes.batch)
 
+    def past_time_features(self, sizes: Sizes, generator: torch.Generator) -> torch.Tensor | None:
+        return layouts.time_features(self.config, sizes.batch, generator)
+
 
 _BUILDERS: dict[str, Callable[[Plan, Sizes, torch.Generator], torch.Tensor | None]] = {
     "input_ids": Plan.input_ids,
@@ -297,16 +409,34 @@ _BUILDERS: dict[str, Callable[[Plan, Sizes, torch.Generator], torch.Tensor | Non
     "decoder_input_ids": Plan.decoder_input_ids,
     "decoder_attention_mask": Plan.decoder_attention_mask,
     "pixel_values": Plan.pixel_values,
+    "pixel_values_videos": Plan.pixel_values_videos,
+    "high_res_pixel_values": Plan.high_res_pixel_values,
+    "hidden_states": Plan.grid_patches,
     "pixel_attention_mask": Plan.pixel_attention_mask,
+    "spatial_shapes": Plan.spatial_shapes,
+    "image_position_ids": Plan.patch_position_ids,
+    "pixel_position_ids": Plan.patch_position_ids,
+    "image_sizes": Plan.image_sizes,
+    "target_sizes": Plan.target_sizes,
+    "image_attention_mask": Plan.image_attention_mask,
     "image_grid_thw": Plan.image_grid_thw,
+    "grid_thw": Plan.image_grid_thw,
+    "image_merge_sizes": Plan.merge_sizes,
+    "merge_sizes": Plan.merge_sizes,
     "bool_masked_pos": Plan.bool_masked_pos,
     "input_features": Plan.input_features,
+    "input_features_mask": Plan.features_mask,
+    "feature_attention_mask": Plan.features_mask,
+    "padding_mask": Plan.padding_mask,
     "input_values": Plan.input_values,
+    "qformer_input_ids": Plan.qformer_input_ids,
+    "qformer_attention_mask": Plan.qformer_attention_mask,
     "bbox": Plan.bbox,
     "pixel_mask": Plan.pixel_mask,
     "input_points": Plan.input_points,
     "input_labels": Plan.input_labels,
     "past_values": Plan.past_values,
+    "past_time_features": Plan.past_time_features,
     "past_observed_mask": Plan.observed_mask,
     "observed_mask": Plan.observed_mask,
     "decoder_input_values": Plan.decoder_input_values,

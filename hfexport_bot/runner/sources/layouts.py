@@ -27,8 +27,10 @@ def bbox(config: Any, batch: int, length: int, generator: torch.Generator) -> to
     return corners.sort(dim=2).values.flatten(2)
 
 
-def pixel_mask(pixel_values: torch.Tensor) -> torch.Tensor:
-    """Which pixels are no padding: int64 ones, [batch, height, width]."""
+def pixel_mask(pixel_values: torch.Tensor | None) -> torch.Tensor | None:
+    """Which pixels are no padding: int64 ones, [batch, height, width]; None where pictures do not lie so."""
+    if pixel_values is None or pixel_values.ndim != 4:
+        return None
     batch, _, height, width = pixel_values.shape
     return torch.ones(batch, height, width, dtype=torch.int64)
 
@@ -56,12 +58,34 @@ def input_labels(batch: int, masks: int, points: int, generator: torch.Generator
 
 
 def past_values(config: Any, batch: int, generator: torch.Generator) -> torch.Tensor | None:
-    """Time series that wander about, float32, [batch, time steps, channels]."""
-    steps, channels = find_field(config, "context_length"), find_field(config, "num_input_channels")
-    return torch.randn(batch, steps, channels, generator=generator).cumsum(1) if steps and channels else None
+    """Time series that wander about, float32, [batch, time steps, channels], or [batch, time steps] of one channel."""
+    shape = _series(config, batch)
+    return torch.randn(shape, generator=generator).cumsum(1) if shape else None
 
 
 def observed_mask(config: Any, batch: int) -> torch.Tensor | None:
-    """Which values of the time series are known: true, [batch, time steps, channels]."""
+    """Which values of the time series are known: true, as `past_values` lie."""
+    shape = _series(config, batch)
+    return torch.ones(shape, dtype=torch.bool) if shape else None
+
+
+def time_features(config: Any, batch: int, generator: torch.Generator) -> torch.Tensor | None:
+    """What is known of each past time step, such as the day of the week, float32, [batch, time steps, features]."""
+    shape = _series(config, batch)
+    features = find_field(config, "num_time_features")
+    if not shape or features is None:
+        return None
+    width = features if find_field(config, "lags_sequence") else 0
+    return torch.randn(*shape[:2], max(width, 1), generator=generator)
+
+
+def _series(config: Any, batch: int) -> tuple[int, ...]:
+    """The shape of time series; those with lags have as many more steps as the longest lag."""
     steps, channels = find_field(config, "context_length"), find_field(config, "num_input_channels")
-    return torch.ones(batch, steps, channels, dtype=torch.bool) if steps and channels else None
+    lags = find_field(config, "lags_sequence")
+    if not steps:
+        return ()
+    if lags:
+        size = find_field(config, "input_size") or 1
+        return (batch, steps + max(lags), *((size,) if size > 1 else ()))
+    return (batch, steps, channels) if channels else ()

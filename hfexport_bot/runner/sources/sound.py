@@ -10,6 +10,7 @@ What a model takes under one name is decided by its class where its signature do
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -20,6 +21,46 @@ from hfexport_bot.runner.sources.configs import find_field
 SAMPLES, OTHER_SAMPLES = 800, 1200
 
 _SPEAKING = ("SpeechT5ForTextToSpeech", "SpeechT5ForSpeechToSpeech")
+
+
+class Features(StrEnum):
+    """How a spectrogram lies."""
+
+    CHANNELS_FIRST = "channels first"  # [batch, mel bins, frames]
+    CHANNELS_LAST = "channels last"  # [batch, frames, mel bins]
+    PICTURE = "picture"  # [batch, 1, frames, mel bins]
+
+
+class Waveform(StrEnum):
+    """How a waveform lies, or what is taken under its name."""
+
+    PLAIN = "plain"  # [batch, samples]
+    CHANNEL = "channel"  # [batch, 1, samples]
+    FEATURES = "features"  # a spectrogram, [batch, frames, mel bins]
+
+
+#: Fields that tell the width of a spectrogram, the surer ones first.
+_BINS = (
+    "num_mel_bins",
+    "input_feat_per_channel",
+    "n_mels",
+    "feature_projection_input_dim",
+    "input_dim",
+    "feature_size",
+)
+
+_USUAL_BINS = 128
+
+
+def features(config: Any, layout: Features, batch: int, frames: int, generator: torch.Generator) -> torch.Tensor:
+    """A spectrogram, float32, laid out as ``layout`` tells."""
+    bins = next((found for name in _BINS if (found := find_field(config, name))), _USUAL_BINS)
+    shapes = {
+        Features.CHANNELS_FIRST: (bins, frames),
+        Features.CHANNELS_LAST: (frames, bins),
+        Features.PICTURE: (1, frames, bins),
+    }
+    return torch.randn(batch, *shapes[layout], generator=generator)
 
 
 def takes_states(model: torch.nn.Module) -> bool:

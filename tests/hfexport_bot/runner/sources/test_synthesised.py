@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from hfexport_bot.runner.sources import ModelCase, Unavailable, find_model_case
-from hfexport_bot.runner.sources.synthesised import MAX_PARAMETERS
+from hfexport_bot.runner.sources.synthesised import MAX_PARAMETERS, synthesised_case
 from hfexport_bot.schema import UnavailableCause
 
 MODEL_TYPES = ("bert", "distilbert", "gpt2", "llama", "qwen3", "t5", "vit", "clip", "whisper", "mamba")
@@ -316,6 +319,93 @@ def test_a_model_that_stays_big_is_refused_before_it_takes_memory() -> None:
     found, message = cause(own(__init__=init, config_class=WideConfig))
     assert found == UnavailableCause.TOO_BIG
     assert "million" in message
+
+
+def test_a_model_that_stays_big_is_refused_also_where_its_size_cannot_be_told_beforehand() -> None:
+    made: list[int] = []
+
+    def init(self: Any, config: Any) -> None:
+        PreTrainedModel.__init__(self, config)
+        torch.zeros(3).tolist()  # there are no values to list on the meta device
+        self.table = torch.nn.Embedding(100_000, 12_500)  # 5 GB
+        made.append(1)
+
+    found, message = cause(own(__init__=init))
+    assert found == UnavailableCause.TOO_BIG
+    assert "100000 x 12500" in message
+    assert not made
+
+
+def test_a_constructor_that_computes_with_its_tensors_is_no_hindrance() -> None:
+    def init(self: Any, config: Any) -> None:
+        Own.__init__(self, config)
+        self.rates = torch.linspace(0, 1, 3).tolist()
+
+    assert find_model_case(own(__init__=init)).model.rates == [0.0, 0.5, 1.0]
+
+
+def test_a_forward_that_goes_on_from_a_session_is_stateful() -> None:
+    def forward(self: Any, inference_session: Any) -> torch.Tensor:
+        return torch.zeros(1)
+
+    found, message = cause(own(forward=forward))
+    assert found == UnavailableCause.STATEFUL_FORWARD
+    assert "session" in message
+
+
+OWN_FILE = """
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+
+class FolderConfig(PretrainedConfig):
+    model_type = "folder"
+    def __init__(self, hidden_size=32, vocab_size=100, layer_types=("a", "a"), activation="relu", **kwargs):
+        self.hidden_size, self.vocab_size, self.activation = hidden_size, vocab_size, activation
+        self.layer_types = list(layer_types)
+        super().__init__(**kwargs)
+
+class FolderModel(PreTrainedModel):
+    config_class = FolderConfig
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+        self.post_init()
+    def forward(self, input_ids):
+        return {"hidden": self.embed(input_ids)}
+"""
+
+
+def folder_class(folder: Path) -> Any:
+    (folder / "modeling_folder.py").write_text(OWN_FILE)
+    spec = importlib.util.spec_from_file_location("modeling_folder", folder / "modeling_folder.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FolderModel
+
+
+def test_the_config_file_beside_a_models_own_file_gives_its_structure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_class = folder_class(tmp_path)
+    monkeypatch.setitem(sys.modules, "modeling_folder", sys.modules[__name__])
+    (tmp_path / "config.json").write_text(
+        '{"hidden_size": 4096, "layer_types": ["a", "b", "a"], "activation": "silu", "eos_token_id": 90000}'
+    )
+    monkeypatch.setattr(inspect, "getfile", lambda _: str(tmp_path / "modeling_folder.py"))
+    config = find_model_case(model_class).model.config
+    assert (config.hidden_size, config.layer_types, config.activation) == (64, ["a", "b"], "silu")
+    assert config.eos_token_id == 255
+
+
+def test_a_config_file_that_is_none_is_told(tmp_path: Path) -> None:
+    model_class = folder_class(tmp_path)
+    for text, why in (("{", "config.json cannot be read"), ("[]", "config.json holds no JSON object")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(Unavailable, match=why) as caught:
+            synthesised_case(model_class, 0, config_file=tmp_path / "config.json")
+        assert caught.value.cause == UnavailableCause.INVALID_CONFIG
 
 
 def test_an_image_without_its_placeholders_is_no_case() -> None:
