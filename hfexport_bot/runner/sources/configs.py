@@ -136,6 +136,7 @@ def special_token_ids(config: Any) -> set[int]:
     return {number for part in walk(config) for _, value in _special_tokens(part) for number in _numbers(value)}
 
 
+@functools.cache
 def _plain_class() -> Any:
     from transformers import PretrainedConfig
 

@@ -79,7 +79,7 @@ def examine(job: Job) -> Job:
         inspect.signature(model_class.forward)
     except (AttributeError, ImportError) as error:
         return replace(job, cause="missing library", message=str(error).strip()[:300])
-    started = time.perf_counter()
+    started = time.process_time()  # others may be busy on the machine
     try:
         case = synthesised_case(model_class, 0)
     except Unavailable as error:
@@ -89,7 +89,7 @@ def examine(job: Job) -> Job:
         outputs = run_eager(case.model, case.inputs, 0)
     except Exception as error:
         return replace(job, cause="eager", message=f"{type(error).__name__}: {error}"[:300], parameters=parameters)
-    job = replace(job, seconds=round(time.perf_counter() - started, 3), parameters=parameters, inputs=list(case.inputs))
+    job = replace(job, seconds=round(time.process_time() - started, 3), parameters=parameters, inputs=list(case.inputs))
     if not outputs:
         return replace(job, cause="eager", message="no tensor among the outputs")
     unfed = sorted(needed_modalities(type(case.model)) - fed_modalities(case.inputs))
@@ -170,7 +170,7 @@ def summary(found: list[Job]) -> str:
     media = sum(bool(job.fed) for job in reached)
     lines = [
         f"{len(reached)} of {len(found)} ({len(reached) / max(1, len(found)):.1%}), {media} of them with media, "
-        f"median {seconds:.2f} s, at most {most / 1e6:.2f} million parameters"
+        f"median {seconds:.2f} s of CPU, at most {most / 1e6:.2f} million parameters"
     ]
     causes = Counter(job.cause for job in found if not job.reached)
     return "\n".join([*lines, *(f"  {count:4} {cause}" for cause, count in causes.most_common())])
