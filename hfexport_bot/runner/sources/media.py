@@ -102,9 +102,10 @@ def media_layouts(model: torch.nn.Module) -> list[Layout]:
     """The layouts that may be the model's, told by its arguments, the usual ones first."""
     taken = inspect.signature(type(model).forward).parameters
     pictures = [Pictures.PLAIN]
+    patched = isinstance(find_field(model.config, "patch_size"), int)
     if takes_grid(taken):
         pictures = [each for each in Pictures if each.name.startswith("GRID")]
-    elif {"spatial_shapes", "image_position_ids", "pixel_position_ids"} & taken.keys():
+    elif {"spatial_shapes", "image_position_ids", "pixel_position_ids"} & taken.keys() and patched:
         pictures = [Pictures.SHAPED_PATCHES]
     elif "target_sizes" in taken:
         pictures = [Pictures.STRIP]
@@ -114,7 +115,7 @@ def media_layouts(model: torch.nn.Module) -> list[Layout]:
         pictures = [Pictures.SEVERAL, Pictures.PLAIN]
     elif "pixel_values" in taken:
         pictures = [Pictures.PLAIN, Pictures.SEVERAL, Pictures.VIDEO]
-        if isinstance(find_field(model.config, "patch_size"), int) and "input_ids" in taken:
+        if patched and "input_ids" in taken:
             pictures.append(Pictures.SHAPED_PATCHES)
     features = list(Features) if "input_features" in taken else [Features.CHANNELS_FIRST]
     waveforms = list(Waveform) if "input_values" in taken else [Waveform.PLAIN]
@@ -240,7 +241,7 @@ def _features_a_row(model: Any, inputs: Inputs, modality: str, parts_a_row: int)
     else:
         features = getattr(found, "pooler_output", found) if getter else ()
         parts = list(features) if isinstance(features, list | tuple) else [features]
-        total = sum(part.numel() // part.shape[-1] for part in parts)
+        total = sum(part.numel() // part.shape[-1] for part in parts if isinstance(part, torch.Tensor))
     if not total and modality == "image" and getter is None:
         total = rows * (find_field(model.config, *_COUNTS_OF_PICTURES) or 0)
     if not total or total % (rows * parts_a_row):
