@@ -68,6 +68,35 @@ def other_shapes(test_case: Any, prepare: Callable[[Any], Inputs], inputs: Input
     return probes
 
 
+def padded_beside_longer(inputs: Inputs, probes: dict[str, Inputs], pad_token_id: int | None) -> dict[str, Inputs]:
+    """Padding of prompts with pictures or sound: one row of ``inputs`` among the longer ones of the first ``length``
+    probe, padded at the right or the left. So no placeholder of a feature is padded away.
+
+    None for inputs that are all text, where `derive_probes` needs no second tester, and for those without a mask.
+    """
+    longer = next((probe for name, probe in probes.items() if name.startswith("length_")), {})
+    if "input_ids" not in longer or "attention_mask" not in longer:
+        return {}
+    short, long_ = inputs["input_ids"].shape, longer["input_ids"].shape
+    along = {name for name, value in inputs.items() if _shape(value) == short and _shape(longer[name]) == long_}
+    beside = {name: value for name, value in inputs.items() if name not in along}
+    same = _shapes(beside) == _shapes({name: longer[name] for name in beside})
+    if len(short) != 2 or short[1] >= long_[1] or "attention_mask" not in along or not _shapes(beside) or not same:
+        return {}
+
+    def padded(side: str, row: int) -> Inputs:
+        probe = dict(longer)
+        for name in along:
+            kept = inputs[name][row]
+            pad = 0 if name != "input_ids" else kept[-1].item() if pad_token_id is None else pad_token_id
+            filling = kept.new_full((long_[1] - short[1],), pad)
+            probe[name] = longer[name].clone()
+            probe[name][row] = torch.cat((kept, filling) if side == "right" else (filling, kept))
+        return probe
+
+    return {"pad_right": padded("right", 0), "pad_left": padded("left", -1)}
+
+
 def _values(tester: Any, way: dict[str, Callable[[int], int]]) -> dict[str, int]:
     """The changed arguments, of those that a tester (or one inside it) has as a number."""
     found = {}
@@ -111,6 +140,10 @@ def _testers(tester: Any) -> Iterator[Any]:
 def _takes(tester_class: Any, name: str) -> bool:
     parameters = inspect.signature(tester_class.__init__).parameters
     return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _shape(value: Any) -> torch.Size | None:
+    return value.shape if isinstance(value, torch.Tensor) else None
 
 
 def _shapes(inputs: Inputs) -> list[torch.Size]:

@@ -29,7 +29,7 @@ from hfexport_bot.runner.sources.cases import Inputs, ModelCase, Unavailable, un
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
 from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
-from hfexport_bot.runner.sources.tester_shapes import other_shapes
+from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer
 from hfexport_bot.schema import Source, Task, UnavailableCause
 
 #: Beside labels: what makes a forward return a loss, or a cache.
@@ -98,10 +98,23 @@ def _forward_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     switch_off_cache(config)
     model = _build(model_class, config, seed)
     switch_off_cache(model.config)
-    probes = derive_probes(inputs, getattr(model.config, "pad_token_id", None))
+    pad = _padding_token(model.config)
+    probes = derive_probes(inputs, pad)
     made = other_shapes(test_case, lambda again: _prepared(again, model_class)[1], inputs)
     kept = {name: probe for name, probe in probes.items() if not _is_made(name, probe, made, inputs)}
+    made |= padded_beside_longer(inputs, made, pad)
     return ModelCase(model, inputs, {**kept, **made}, source=Source.MODEL_TESTS)
+
+
+def _padding_token(config: Any) -> int | None:
+    """The model's own, or its text's; None where that lies beyond the tiny vocabulary."""
+    text = config
+    with contextlib.suppress(AttributeError, ValueError):  # not every configuration has a text, and some have several
+        text = config.get_text_config()
+    found = next(
+        (each.pad_token_id for each in (config, text) if getattr(each, "pad_token_id", None) is not None), None
+    )
+    return found if found is None or found < getattr(text, "vocab_size", found + 1) else None
 
 
 def _is_made(name: str, probe: Inputs, made: dict[str, Inputs], inputs: Inputs) -> bool:

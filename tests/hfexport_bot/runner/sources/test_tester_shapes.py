@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources.tester_shapes import other_shapes
+from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer
 
 
 class TextTester:
@@ -121,3 +121,35 @@ def test_the_testers_own_constructor_comes_back() -> None:
     before = TextTester.__init__
     shapes(test_case(TextTester))
     assert TextTester.__init__ is before
+
+
+def prompts(length: int, start: int) -> dict[str, torch.Tensor]:
+    """Two rows, each of which begins with two placeholders (9) of a picture."""
+    ids = torch.arange(start, start + 2 * (length - 2)).reshape(2, -1)
+    ids = torch.cat((torch.full((2, 2), 9), ids), dim=1)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": torch.rand(2, 3, 4, 4)}
+
+
+def test_a_row_is_padded_beside_longer_ones_so_that_no_placeholder_goes() -> None:
+    found = padded_beside_longer(prompts(4, 20), {"batch_1": {}, "length_6": prompts(6, 40)}, 0)
+    assert found["pad_right"]["input_ids"].tolist() == [[9, 9, 20, 21, 0, 0], [9, 9, 44, 45, 46, 47]]
+    assert found["pad_right"]["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
+    assert found["pad_left"]["input_ids"].tolist() == [[9, 9, 40, 41, 42, 43], [0, 0, 9, 9, 22, 23]]
+    assert found["pad_left"]["attention_mask"].tolist() == [[1] * 6, [0, 0, 1, 1, 1, 1]]
+
+
+def test_without_a_padding_token_the_last_one_pads() -> None:
+    found = padded_beside_longer(prompts(4, 20), {"length_6": prompts(6, 40)}, None)
+    assert found["pad_right"]["input_ids"][0].tolist() == [9, 9, 20, 21, 21, 21]
+
+
+def test_text_alone_and_what_changes_beside_it_are_not_padded_so() -> None:
+    inputs, longer = prompts(4, 20), prompts(6, 40)
+    text = {
+        name: {key: value for key, value in each.items() if key != "pixel_values"}
+        for name, each in (("short", inputs), ("length_6", longer))
+    }
+    assert padded_beside_longer(text["short"], {"length_6": text["length_6"]}, 0) == {}
+    assert padded_beside_longer(inputs, {"length_6": {**longer, "pixel_values": torch.rand(2, 3, 8, 8)}}, 0) == {}
+    assert padded_beside_longer(longer, {"length_4": inputs}, 0) == {}
+    assert padded_beside_longer(inputs, {}, 0) == {}
