@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hfexport_bot.schema import Backend, EngineChoice, Shapes, Source, Task, VerdictKind
+from hfexport_bot.schema import Backend, EngineChoice, Shapes, Source, Task, Variant, VerdictKind
 
 if TYPE_CHECKING:
     from hfexport_bot.settings import Overrides
@@ -45,8 +45,8 @@ def running(command: _Command) -> _Command:
             "--variant",
             "variants",
             multiple=True,
-            metavar="NAME",
-            help="Run the models also with this switch of theirs turned, such as eager_attention; may be repeated.",
+            type=click.Choice([each.value for each in Variant]),
+            help="Run the models also with this switch of theirs turned; may be repeated.",
         ),
         click.option(
             "--source",
@@ -129,7 +129,7 @@ def overrides_of(
         backends=tuple(map(Backend, backends)),
         shapes=tuple(map(Shapes, shapes)),
         tasks=tuple(map(Task, tasks)),
-        variants=variants,
+        variants=tuple(map(Variant, variants)),
         engine=EngineChoice(engine) if engine else None,
         sources=tuple(map(Source, sources)),
         install=install,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import EXPORTERS
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task
+from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task, Variant
 
 #: Backends from the quickest to the slowest, so that most findings come early.
 _BACKEND_ORDER = (Backend.DYNAMO, Backend.ONNX, Backend.EXECUTORCH)
@@ -36,7 +36,7 @@ class Engines:
 class _Kind(NamedTuple):
     shapes: Shapes
     task: Task
-    variant: str
+    variant: Variant | None
     engine: Engine
 
 
@@ -63,7 +63,7 @@ def plan_cases(
     backends: Sequence[Backend],
     shapes: Sequence[Shapes],
     tasks: Sequence[Task],
-    variants: Sequence[str] = (),
+    variants: Sequence[Variant] = (),
     engines: Engines | None = None,
 ) -> tuple[PlannedCase, ...]:
     """Every affected class with every backend, kind of shapes and task: cheap backends first, then as selected.
@@ -76,7 +76,7 @@ def plan_cases(
         _Kind(kind, task, variant, engine)
         for kind in Shapes
         for task in Task
-        for variant in ("", *variants)
+        for variant in (None, *variants)
         for engine in Engine
         if kind in shapes and task in tasks and engine in (*engines.base, *engines.head)
     ]

@@ -149,6 +149,16 @@ class Source(StrEnum):
     CHECKPOINT = "hub checkpoint"  # a checkpoint that the settings name
 
 
+class Variant(StrEnum):
+    """A model's own switch, turned. Which of them a class has is for the runner to find out."""
+
+    CROSS_ATTENTION = "cross_attention"
+    CACHE = "cache"
+    EAGER_ATTENTION = "eager_attention"
+    SDPA = "sdpa"
+    TWO_IMAGES = "two_images"
+
+
 class VerdictKind(StrEnum):
     """What a change did to a case: base against head."""
 
@@ -185,7 +195,7 @@ class CaseId(BaseModel):
     backend: Backend
     shapes: Shapes = Shapes.DYNAMIC
     task: Task = Task.FORWARD
-    variant: Annotated[str, Field(pattern=r"^\w*$")] = ""
+    variant: Variant | None = None
     engine: Engine = Engine.OWN
 
     def __str__(self) -> str:
@@ -209,7 +219,7 @@ class CaseId(BaseModel):
             backend=Backend(backend),
             shapes=Shapes(shapes),
             task=Task(task),
-            variant=found["variant"] or "",
+            variant=Variant(found["variant"]) if found["variant"] else None,
             engine=Engine(found["engine"] or Engine.OWN),
         )
 

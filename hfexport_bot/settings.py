@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, VerdictKind
+from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, Variant, VerdictKind
 
 SETTINGS_PATH = ".github/hfexport.yml"
 _MAX_BYTES = 1 << 16
@@ -25,7 +25,6 @@ _MAX_BYTES = 1 << 16
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]
 CheckpointName = Annotated[str, StringConstraints(pattern=r"^(\w[\w.\-]*/)?\w[\w.\-]*(@\w[\w.\-/]*)?$")]
-Variant = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 CaseFunction = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*$")]
 
 
@@ -109,7 +108,7 @@ class Settings(BaseModel):
     backends: tuple[Backend, ...]
     shapes: tuple[Shapes, ...]
     tasks: tuple[Task, ...]
-    variants: tuple[str, ...]
+    variants: tuple[Variant, ...]
     engine: EngineChoice
     sources: tuple[Source, ...]
     install: bool

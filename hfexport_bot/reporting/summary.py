@@ -23,6 +23,7 @@ from hfexport_bot.schema import (
     Shapes,
     Source,
     Task,
+    Variant,
     VerdictKind,
 )
 from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing
@@ -198,7 +199,7 @@ class Row:
     class_name: str
     shapes: Shapes
     task: Task
-    variant: str
+    variant: Variant | None
     cases: dict[Column, CaseReport]
 
     @property
@@ -216,7 +217,7 @@ class Row:
 def rows(cases: Iterable[CaseReport]) -> tuple[Row, ...]:
     """The table's lines: those with regressions first, then other failures, each in the order of the
     report."""
-    found: dict[tuple[str, str, Shapes, Task, str], Row] = {}
+    found: dict[tuple[str, str, Shapes, Task, Variant | None], Row] = {}
     for case in cases:
         key = (case.id.model, case.id.class_name, case.id.shapes, case.id.task, case.id.variant)
         found.setdefault(key, Row(*key, cases={})).cases[Column(case.id.backend, case.id.engine)] = case
@@ -237,7 +238,7 @@ def row_labels(table: Sequence[Row]) -> list[str]:
         name = f"{row.model}/{row.class_name}" if len(homes[row.class_name]) > 1 else row.class_name
         settings = [row.shapes.value] if several_shapes else []
         settings += [row.task.value] if several_tasks else []
-        settings += [row.variant] if row.variant else []
+        settings += [row.variant.value] if row.variant else []
         labels.append(f"{name} ({', '.join(settings)})" if settings else name)
     return labels
 
@@ -322,7 +323,7 @@ def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
     if case.task is not Task.FORWARD:
         words += ["--task", case.task.value]
     if case.variant:
-        words += ["--variant", case.variant]
+        words += ["--variant", case.variant.value]
     if case.engine is not Engine.OWN:
         words += ["--engine", case.engine.value]
     return shlex.join(words)

@@ -334,6 +334,7 @@ def test_quiet_prints_nothing(changed: Any, out: Path, capfd: Any) -> None:
         ),
         (["run", "--base", "main", "--engine", "theirs"], "'theirs' is not one of"),
         (["run", "--base", "main", "--source", "guess"], "'guess' is not one of"),
+        (["run", "--base", "main", "--variant", "flash"], "'flash' is not one of 'cross_attention'"),
         (["cases", "bret"], "unknown model 'bret'; did you mean bert"),
         (["check", "bret"], "unknown model 'bret'; did you mean bert"),
         (["check", "bert/BertModle"], "did you mean BertModel"),

@@ -8,7 +8,7 @@ from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import model_file
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
-from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task
+from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task, Variant
 
 BOTH = model_file("modeling_a.py", Layout.MODELING)
 MOVED = model_file("pkg/modeling_a.py", Layout.MODELING)
@@ -95,7 +95,7 @@ def test_both_tasks_run_side_by_side_and_leave_nothing_out() -> None:
 def test_variants_and_engines_come_beside_the_plain_case() -> None:
     selection = Selection((AffectedModule(BOTH, BOTH, ("A",), ("A",), "changed"),))
     engines = Engines(base=(Engine.OWN,), head=(Engine.OWN, Engine.REPO))
-    cases = plan_cases(selection, (Backend.ONNX,), (Shapes.DYNAMIC,), FORWARD, ("cache",), engines)
+    cases = plan_cases(selection, (Backend.ONNX,), (Shapes.DYNAMIC,), FORWARD, (Variant.CACHE,), engines)
     path = "modeling_a/A/onnx/dynamic/forward"
     assert ids(cases) == [path, f"{path}@repo", f"{path}+cache", f"{path}+cache@repo"]
     assert [case.base_module is None for case in cases] == [False, True, False, True]  # base has no such engine

@@ -18,7 +18,7 @@ __all__ = ["HookError", "Inapplicable", "ModelCase", "Unavailable", "Wanted", "f
 #: Asked in this order, by name; each returns a case, or None where it has nothing to do with the class, or raises
 #: ``Unavailable``.
 SOURCES: dict[Source, Callable[[Wanted], ModelCase | None]] = {
-    Source.REPOSITORY: lambda wanted: case_from_hook(wanted.model_class, wanted.seed, wanted.hook, wanted.task),
+    Source.REPOSITORY: case_from_hook,
     Source.MODEL_TESTS: case_from_tests,
     Source.SYNTHESISED: lambda wanted: synthesised_case(
         wanted.model_class, wanted.seed, wanted.task, variant=wanted.variant

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.schema import SourceTry, Task, UnavailableCause
+from hfexport_bot.schema import SourceTry, Task, UnavailableCause, Variant
 
 Inputs = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Wanted:
     tests: Path | None = None
     checkpoint: Path | None = None
     no_checkpoint: str = ""
-    variant: str = ""
+    variant: Variant | None = None
     survey: bool = False
 
 
@@ -73,7 +73,7 @@ class Unavailable(Exception):
 
 
 class Inapplicable(Exception):
-    """The variant asked for changes nothing of this class, or is none that it has; the message says which it has."""
+    """The variant asked for changes nothing of this class; the message says which do."""
 
 
 class HookError(ValueError):

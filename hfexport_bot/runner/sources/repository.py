@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.runner.sources.cases import Hook, HookError, Inputs, ModelCase, first_line, unavailable
+from hfexport_bot.runner.sources.cases import Hook, HookError, Inputs, ModelCase, Wanted, first_line, unavailable
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
 from hfexport_bot.runner.sources.probes import derive_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
@@ -48,27 +48,28 @@ def load_hook(reference: str, tree: Path, load: Callable[[str], ModuleType]) -> 
     return hook
 
 
-def case_from_hook(model_class: type, seed: int, hook: Hook | None, task: Task = Task.FORWARD) -> ModelCase | None:
-    """The repository's own case for ``model_class``, or None when there is no hook or it passes.
+def case_from_hook(wanted: Wanted) -> ModelCase | None:
+    """The repository's own case, or None when there is no hook or it passes; a hook makes no variants.
 
     Raises ``HookError`` for a hook that raises or returns something else, ``Unavailable`` when a library is missing.
     """
-    if hook is None:
+    name, seed = wanted.model_class.__name__, wanted.seed
+    if wanted.hook is None or wanted.variant is not None:
         return None
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            found = hook(model_class.__name__, seed)
+            found = wanted.hook(name, seed)
     except ImportError as error:
         raise unavailable(error, UnavailableCause.MISSING_LIBRARY, "the repository's case function") from error
     except Exception as error:
-        raise HookError(f"the case function raised for {model_class.__name__}: {first_line(error)}") from error
+        raise HookError(f"the case function raised for {name}: {first_line(error)}") from error
     if found is None:
         return None
-    model, inputs, probes = _validated(found, model_class.__name__)
+    model, inputs, probes = _validated(found, name)
     model = model.eval().float().cpu()
     config = getattr(model, "config", None)
-    if task is Task.GENERATE:
+    if wanted.task is Task.GENERATE:
         inputs, probes = _prompts(model, config, seed)
     else:
         switch_off_cache(config)

@@ -29,7 +29,7 @@ from hfexport_bot.runner.sources.media import needed_modalities
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.variants import PLAIN, Switch, applicable_variants, variant_case
 from hfexport_bot.runner.sources.weights import strengthen
-from hfexport_bot.schema import Task, UnavailableCause
+from hfexport_bot.schema import Task, UnavailableCause, Variant
 
 MAX_PARAMETERS = 5_000_000
 
@@ -39,19 +39,23 @@ _MAX_ELEMENTS = 20 * MAX_PARAMETERS
 
 
 def synthesised_case(
-    model_class: type, seed: int, task: Task = Task.FORWARD, config_file: Path | None = None, variant: str = ""
+    model_class: type,
+    seed: int,
+    task: Task = Task.FORWARD,
+    config_file: Path | None = None,
+    variant: Variant | None = None,
 ) -> ModelCase:
     """A tiny ``model_class`` with random weights and inputs for ``task``, the same for the same ``seed``.
 
     ``config_file``: a ``config.json`` whose structure the tiny configuration keeps; by default the one beside the file
-    that the class is written in, if there is one. ``variant``: one of `VARIANTS`. Raises ``Unavailable`` with a cause
+    that the class is written in, if there is one. ``variant``: a switch to turn. Raises ``Unavailable`` with a cause
     from the closed list, ``Inapplicable`` for a variant that changes nothing.
     """
     build = partial(_case, model_class, seed, task, config_file)
     return variant_case(variant, build, task) if variant else build(PLAIN)
 
 
-def variants_of(model_class: type, seed: int = 0, task: Task = Task.FORWARD) -> tuple[str, ...]:
+def variants_of(model_class: type, seed: int = 0, task: Task = Task.FORWARD) -> tuple[Variant, ...]:
     """The variants that change what runs of ``model_class``; errors as for `synthesised_case`."""
     return applicable_variants(partial(_case, model_class, seed, task, None), task)
 

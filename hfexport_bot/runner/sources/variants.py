@@ -25,7 +25,7 @@ from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.sources.cases import Inapplicable, Inputs, ModelCase, Unavailable
 from hfexport_bot.runner.sources.configs import read, walk
 from hfexport_bot.runner.sources.media import fed_modalities
-from hfexport_bot.schema import Task
+from hfexport_bot.schema import Task, Variant
 
 #: What a forward and its outputs call their cache.
 _CACHES = ("cache", "past_key_values", "cache_params")
@@ -148,25 +148,23 @@ def _attend(implementation: str) -> Callable[[Any], None]:
     return adapt
 
 
-VARIANTS: dict[str, Switch] = {
-    "cross_attention": Switch(configure=_let_cross, feed=_feed_states),
-    "cache": Switch(adapt=_use_cache, feed=_feed_past),
-    "eager_attention": Switch(adapt=_attend("eager"), tasks=tuple(Task)),
-    "sdpa": Switch(adapt=_attend("sdpa"), tasks=tuple(Task)),
-    "two_images": Switch(pictures=2),
+VARIANTS: dict[Variant, Switch] = {
+    Variant.CROSS_ATTENTION: Switch(configure=_let_cross, feed=_feed_states),
+    Variant.CACHE: Switch(adapt=_use_cache, feed=_feed_past),
+    Variant.EAGER_ATTENTION: Switch(adapt=_attend("eager"), tasks=tuple(Task)),
+    Variant.SDPA: Switch(adapt=_attend("sdpa"), tasks=tuple(Task)),
+    Variant.TWO_IMAGES: Switch(pictures=2),
 }
 
 Build = Callable[[Switch], ModelCase]
 
 
-def variant_case(name: str, build: Build, task: Task) -> ModelCase:
+def variant_case(name: Variant, build: Build, task: Task) -> ModelCase:
     """The case that ``build`` makes with the switch ``name`` turned.
 
-    Raises ``Inapplicable`` for a name that is none, and where the switch changes nothing that runs; the message tells
-    which do. ``Unavailable`` where not even the plain case can be made.
+    Raises ``Inapplicable`` where the switch changes nothing that runs; the message tells which do.
+    Raises ``Unavailable`` where not even the plain case can be made.
     """
-    if name not in VARIANTS:
-        raise Inapplicable(f"there is no variant {name!r}; there are {', '.join(VARIANTS)}")
     plain = build(PLAIN)
     try:
         return _turned(name, build, task, plain)
@@ -177,13 +175,13 @@ def variant_case(name: str, build: Build, task: Task) -> ModelCase:
         raise Inapplicable(f"{name} changes nothing of {model} ({error}); {applicable}") from error
 
 
-def applicable_variants(build: Build, task: Task = Task.FORWARD) -> tuple[str, ...]:
+def applicable_variants(build: Build, task: Task = Task.FORWARD) -> tuple[Variant, ...]:
     """The names of the variants that change what runs of the class that ``build`` makes cases of."""
     plain = build(PLAIN)
     return tuple(name for name in VARIANTS if _applies(name, build, task, plain))
 
 
-def _applies(name: str, build: Build, task: Task, plain: ModelCase) -> bool:
+def _applies(name: Variant, build: Build, task: Task, plain: ModelCase) -> bool:
     try:
         _turned(name, build, task, plain)
     except Inapplicable:
@@ -191,7 +189,7 @@ def _applies(name: str, build: Build, task: Task, plain: ModelCase) -> bool:
     return True
 
 
-def _turned(name: str, build: Build, task: Task, plain: ModelCase) -> ModelCase:
+def _turned(name: Variant, build: Build, task: Task, plain: ModelCase) -> ModelCase:
     switch = VARIANTS[name]
     if task not in switch.tasks:
         raise Inapplicable(f"not in the task {task}")

@@ -17,7 +17,7 @@ import torch
 from hfexport_bot.runner.sources import checkout_tests, testers
 from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, Wanted
 from hfexport_bot.runner.sources.checkout_tests import case_from_tests, import_shared_tests
-from hfexport_bot.schema import Census, OutcomeKind, Source, SourceTry, Task, UnavailableCause
+from hfexport_bot.schema import Census, OutcomeKind, Source, SourceTry, Task, UnavailableCause, Variant
 
 ONE_TEST = "class ToyTest(Common, unittest.TestCase): pass"
 
@@ -75,7 +75,7 @@ def test_without_tests_of_the_class_the_next_source_is_asked(write_tests: Any, t
     assert case_from_tests(Wanted(toy.Other, tests=root)) is None
     assert case_from_tests(Wanted(torch.nn.Linear, tests=root)) is None
     assert case_from_tests(Wanted(toy.Toy, tests=root, task=Task.GENERATE)) is None
-    assert case_from_tests(Wanted(toy.Toy, tests=root, variant="eager_attention")) is None
+    assert case_from_tests(Wanted(toy.Toy, tests=root, variant=Variant("eager_attention"))) is None
 
 
 def test_seeds_give_one_case_each(write_tests: Any, toy: Any) -> None:

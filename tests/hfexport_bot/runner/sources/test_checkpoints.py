@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, LlamaConfig, Ll
 from hfexport_bot.runner.sources import checkpoints, find_model_case
 from hfexport_bot.runner.sources.cases import Unavailable, Wanted
 from hfexport_bot.runner.sources.checkpoints import case_from_checkpoint
-from hfexport_bot.schema import Source, Task, UnavailableCause
+from hfexport_bot.schema import Source, Task, UnavailableCause, Variant
 
 BERT = BertConfig(
     hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=99, pad_token_id=0
@@ -70,7 +70,7 @@ def test_prompts_are_made_for_generate(tmp_path: Path) -> None:
 
 def test_it_is_asked_last_and_passes_on_where_none_is_named(bert: Path) -> None:
     assert case_from_checkpoint(Wanted(BertModel)) is None
-    assert case_from_checkpoint(Wanted(BertModel, checkpoint=bert, variant="eager_attention")) is None
+    assert case_from_checkpoint(Wanted(BertModel, checkpoint=bert, variant=Variant("eager_attention"))) is None
     assert find_model_case(BertModel, checkpoint=bert).source == Source.SYNTHESISED
     assert find_model_case(BertModel, checkpoint=bert, sources=(Source.CHECKPOINT,)).source == Source.CHECKPOINT
 

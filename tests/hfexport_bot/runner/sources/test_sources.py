@@ -9,7 +9,7 @@ import torch
 
 from hfexport_bot.runner import sources
 from hfexport_bot.runner.sources import Inapplicable, ModelCase, Unavailable, Wanted, find_model_case
-from hfexport_bot.schema import Source, SourceTry, UnavailableCause
+from hfexport_bot.schema import Source, SourceTry, UnavailableCause, Variant
 
 
 class Toy(torch.nn.Module):
@@ -85,4 +85,4 @@ def test_a_variant_that_is_not_to_be_had_ends_the_search(ask: Any) -> None:
         raise Inapplicable(f"Toy has no {wanted.variant}")
 
     with pytest.raises(Inapplicable, match="Toy has no cache"):
-        ask(inapplicable, gives(Source.MODEL_TESTS), variant="cache")
+        ask(inapplicable, gives(Source.MODEL_TESTS), variant=Variant("cache"))
