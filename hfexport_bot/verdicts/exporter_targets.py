@@ -1,6 +1,7 @@
 """What a change takes away from the patches and input preparers of a checkout's own exporters.
 
-They look for classes, methods and attributes of models, and pass over in silence what is not there.
+They look for classes, methods and attributes of models. What is not there they pass over in silence; where only a
+method of a class is gone, some versions fail, and then for every model.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def lost_targets(
         name, _, file = target.target.partition(" in ")
         owner = target.owner.removeprefix("repo:")
         if target.kind == "patch":
-            notes.append(f"`{name}` is gone: transformers.exporters' patch `{owner}` now passes over it in silence")
+            notes.append(f"`{name}` is gone: transformers.exporters' patch `{owner}` has nothing to act on any more")
         elif is_on_head(file):
             notes.append(
                 f"`{name}` is gone from `{file}`: transformers.exporters' input preparer `{owner}` looks for it there, "
