@@ -126,14 +126,15 @@ def _changes(name: str, value: torch.Tensor, seed: int) -> Iterator[torch.Tensor
 
 
 def _partly_hidden(name: str, mask: torch.Tensor) -> torch.Tensor:
-    """A mask of ones with a quarter of its first row at 0, in a way that a user's could have it.
+    """A mask of ones with a part of its first row at 0, in a way that a user's could have it.
 
-    The left of a sequence, where causal models see it too; the right of a picture, since pictures of several sizes are
-    padded there; and the first steps of a series. A picture without its left is counted as having no patches, and a
-    channel that is never observed has the scale of noise: then eager's own rounding decides.
+    The left quarter of a sequence, where causal models see it too; the right half of a picture, since pictures of
+    several sizes are padded there and few features stand for it; and the first quarter of a series' steps. A picture
+    without its left is counted as having no patches, and a channel that is never observed has the scale of noise: then
+    eager's own rounding decides.
     """
     if "pixel" in name:
-        mask[0, ..., -max(1, mask.shape[-1] // 4) :] = 0
+        mask[0, ..., (mask.shape[-1] + 1) // 2 :] = 0
     elif "observed" in name:
         mask[0, : max(1, mask.shape[1] // 4)] = 0
     else:

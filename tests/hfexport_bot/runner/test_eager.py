@@ -244,7 +244,7 @@ def test_what_a_changed_mask_hides_a_user_could_have_hidden() -> None:
     """A picture always has its first row and column, and each channel of a series is observed at some step."""
     pictures = {"pixel_attention_mask": torch.ones(2, 2, 3, 8).long()}
     (changed,) = changed_inputs(pictures, SEED)["pixel_attention_mask"]
-    assert changed["pixel_attention_mask"][0].tolist() == [[[1] * 6 + [0] * 2] * 3] * 2
+    assert changed["pixel_attention_mask"][0].tolist() == [[[1] * 4 + [0] * 4] * 3] * 2
     series = {"past_observed_mask": torch.ones(2, 8, 3).bool()}
     (changed,) = changed_inputs(series, SEED)["past_observed_mask"]
     assert changed["past_observed_mask"][0].int().T.tolist() == [[0] * 2 + [1] * 6] * 3
