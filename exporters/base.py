@@ -102,7 +102,9 @@ class HfExporter(ABC):
         """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
         With pictures or sound among a decoder-only model's inputs, the prefill is split into ``vision_encoder`` (or
-        ``audio_encoder``), ``multi_modal_projector``, ``embedding``, ``language_model`` and ``lm_head``.
+        ``audio_encoder``), ``multi_modal_projector``, ``embedding``, ``language_model`` and ``lm_head``. Where a model
+        leaves generation to one inside it, as BLIP to its text decoder, a ``prompt_encoder`` comes first: all that the
+        model does before.
 
         Args:
             model: decoder-only or encoder-decoder, in eval mode, with a cache of any kind: keys and values that grow,
@@ -119,7 +121,8 @@ class HfExporter(ABC):
             ValueError: the model does not decode in this way.
             StageError: a stage failed.
         """
-        from exporters.generation import capture_steps, ending_of
+        from exporters.generation import capture_steps
+        from exporters.generation_settings import ending_of
         from exporters.runtime.generation import GenerationExport
 
         refuse_training(model)
@@ -133,7 +136,7 @@ class HfExporter(ABC):
             except StageError as error:
                 error.add_note(f"This was the {name} of {type(model).__name__}.")
                 raise
-        ending = ending_of(model, generation_config, captured.start)
+        ending = ending_of(captured.decoder, captured.settings, captured.start, captured.unprompted)
         return GenerationExport(artifacts, ending, captured.media, captured.planes, model)
 
     @abstractmethod

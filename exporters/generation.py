@@ -3,27 +3,29 @@
 ``generate`` is run once for a few tokens and its calls are recorded. A decoder-only model gives a prefill (the whole
 prompt, no cache) and a decode (one token and a cache); an encoder-decoder an encoder before them. Each is exported with
 the arguments it was called with. `exporters.runtime.generation` makes the same calls again. Of a model that merges
-pictures or sound into its text, the prefill is split (`exporters.multimodal`).
+pictures or sound into its text, the prefill is split (`exporters.multimodal`). A model that leaves generation to one
+inside it has that one's steps, after one that makes its prompt (`exporters.delegation`).
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from exporters.delegation import Delegation, PromptEncoder, delegation_of, grows_with_text, unprompted_tokens
 from exporters.dynamo.caches import cache_layers
 from exporters.dynamo.pytree import register_cache_pytrees
+from exporters.generation_settings import require_language, require_plain_greedy, settled
 from exporters.leaves import named_leaves
 from exporters.multimodal import media_of, positions_for, split_prefill
 from exporters.registry import replaced
-from exporters.runtime.generation import Ending
+from exporters.runtime.generation import PROMPT_ENCODER
 from exporters.runtime.prompts import Medium, Positions, filled_up
 
 #: Arguments of the recorded calls that the loop can make again, besides caches.
@@ -32,24 +34,11 @@ _KNOWN = {"input_ids", "decoder_input_ids", "attention_mask", "position_ids", "e
 #: The token arguments, which grow from step to step along their last axis.
 _TOKENS = ("input_ids", "decoder_input_ids", "position_ids")
 
+#: What a call reads tokens from.
+_PROMPTS = ("decoder_input_ids", "input_ids", "inputs_embeds")
+
 #: Arguments of generate that hold pictures or sound for an encoder to read.
 _MEDIA = ("input_features", "input_values", "pixel_values")
-
-#: Settings of ``generate`` that change which token is the best one, with the values that change nothing.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "repetition_penalty": (None, 1.0),
-    "encoder_repetition_penalty": (None, 1.0),
-    "no_repeat_ngram_size": (None, 0),
-    "encoder_no_repeat_ngram_size": (None, 0),
-    "bad_words_ids": (None,),
-    "sequence_bias": (None,),
-    "exponential_decay_length_penalty": (None,),
-    "min_length": (None, 0),
-    "min_new_tokens": (None, 0),
-    "guidance_scale": (None, 1.0),
-    "watermarking_config": (None,),
-    "return_timestamps": (None, False),
-}
 
 #: Tokens that are generated to record the calls for them.
 _RECORDED = 4
@@ -68,13 +57,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """All steps by name, in the order they run; the media that the loop merges; the first axis of positions in several
-    planes (0: plain ones); and the tokens that every decoder's sequence starts with."""
+    """All steps by name, in the order they run, and what the loop needs beside them.
+
+    Attributes:
+        decoder: the model that makes the tokens: the model itself, or one inside it.
+        settings: the ``generation_config`` of its ``generate``, None for its own.
+        media: what the loop merges. planes: the first axis of positions in several planes (0: plain ones).
+        start, unprompted: as in `exporters.runtime.generation.Ending`.
+    """
 
     steps: dict[str, Step]
+    decoder: Any
+    settings: Any = None
     media: tuple[Medium, ...] = ()
     planes: int = 0
     start: tuple[int, ...] | None = None
+    unprompted: tuple[int, ...] | None = None
 
 
 def capture_steps(
@@ -99,22 +97,65 @@ def capture_steps(
     """
     if not callable(getattr(model, "generate", None)) or not model.can_generate():
         raise ValueError(f"{type(model).__name__} cannot generate; export its forward with export() instead")
-    config = _settled(model, generation_config)
-    _require_plain_greedy(config)
-    _require_language(model, config)
+    if settings := sorted(name for name, value in inputs.items() if not named_leaves({name: value})):
+        raise ValueError(f"inputs hold {', '.join(settings)}, no tensor; settings go into the generation_config")
+    with torch.no_grad():
+        delegation = delegation_of(model, inputs)
+    if delegation is not None:
+        return _delegated(model, inputs, delegation, generation_config, multi_token_decode)
+    config = settled(model, generation_config)
+    require_plain_greedy(config)
+    require_language(model, config)
     _require_prompts(model, inputs)
+    return _captured(model, inputs, generation_config, config, multi_token_decode)
+
+
+def _delegated(
+    model: Any, inputs: Mapping[str, Any], delegation: Delegation, generation_config: Any, multi_token_decode: bool
+) -> Steps:
+    """The steps of the model that is handed on to, after one that makes its prompt."""
+    decoder, prompt = delegation.delegate, delegation.prompt
+    config = settled(decoder, generation_config)
+    for name, value in delegation.settings.items():
+        setattr(config, name, value)
+    require_plain_greedy(config)
+    if config.cache_implementation is not None:
+        raise ValueError(f"{type(model).__name__} reads more than text, and then a static cache cannot be exported yet")
+    if "input_ids" not in prompt and not decoder.config.is_encoder_decoder:
+        raise ValueError(f"{type(model).__name__} hands on no input_ids, which the loop cannot go on from yet")
+    if any(len(value) < 2 for value in prompt.values()):
+        raise ValueError("give at least two sample prompts")
+    if _length(prompt) == 1 and grows_with_text(model, inputs, prompt):
+        raise ValueError(f"{type(model).__name__} leaves one token of the sample prompts; give longer ones")
+    _require_mask(decoder, prompt.get("attention_mask"))
+    captured = _captured(decoder, prompt, config, config, multi_token_decode)
+    encoder = Step(PromptEncoder(model, list(inputs)), dict(inputs))
+    return replace(
+        captured, steps={PROMPT_ENCODER: encoder, **captured.steps}, unprompted=unprompted_tokens(model, inputs)
+    )
+
+
+def _length(call: Mapping[str, Any]) -> int:
+    """How many tokens a call reads, 0 where it reads none."""
+    return next((int(call[name].shape[1]) for name in _PROMPTS if name in call), 0)
+
+
+def _captured(
+    model: Any, inputs: Mapping[str, Any], generation_config: Any, config: Any, multi_token_decode: bool
+) -> Steps:
+    """The steps of a model that makes the tokens itself; ``config``: its settled ``generation_config``."""
     register_cache_pytrees(model)
     reads_media = not model.config.is_encoder_decoder and bool(media_of(model, inputs))
     if reads_media and config.cache_implementation is not None:
         raise ValueError(f"{type(model).__name__} reads more than text, and then a static cache cannot be exported yet")
     given = _with_padding(inputs, reads_media)
     recording = _record(model, given, config)
-    # An encoder-decoder's first decode has a cache of length 1, which torch.export takes for fixed; its second has 2.
-    first_decode = 1 if recording.encoder is None else 2
     if not recording.calls:
         raise ValueError(
             f"{type(model).__name__}.generate does not call the model's own forward; the loop cannot be made"
         )
+    # After a prompt of one token, the first decode has a cache of length 1, which torch.export takes for fixed.
+    first_decode = 2 if _length(recording.calls[0]) == 1 else 1
     if len(recording.calls) <= first_decode + 1:
         raise ValueError(f"{type(model).__name__}.generate called forward {len(recording.calls)} times for four tokens")
     prefill, decode = recording.calls[0], recording.calls[first_decode]
@@ -122,7 +163,7 @@ def capture_steps(
     if _is_static(decode):
         prefill = prefill | {name: _emptied(value) for name, value in decode.items() if cache_layers(value)}
         prefill, decode = _with_whole_mask(prefill), _with_whole_mask(decode)
-    known = _KNOWN | (set(given) if recording.encoder is not None else set())
+    known = _KNOWN | (set(given) if recording.encoder is not None else _unchanged(given, decode))
     decode = _without_idle(model, decode, known)
     if multi_token_decode:
         _require_no_static_window(model, decode)
@@ -134,16 +175,16 @@ def capture_steps(
         steps = {name: Step(module, arguments) for name, (module, arguments) in parts.steps.items()}
         _require_known_arguments(model, "prefill", steps["language_model"].inputs, {*known, *given, "inputs_embeds"})
         _require_known_arguments(model, "decode", decode, known)
-        return Steps({**steps, "decode": Step(model, decode)}, parts.media, planes)
+        return Steps({**steps, "decode": Step(model, decode)}, model, generation_config, parts.media, planes)
     for name, call in (("prefill", prefill), ("decode", decode)):
-        _require_known_arguments(model, name, call, known)
+        _require_known_arguments(model, name, call, known | _unchanged(given, call))
         _require_positions(model, call, Positions())
     steps = {"prefill": Step(model, prefill), "decode": Step(model, decode)}
     if recording.encoder is not None:
         encoder = Step(recording.encoder, recording.encoder_calls[0])
         _require_known_arguments(model, "encoder", encoder.inputs, known)
         steps = {"encoder": encoder, **steps}
-    return Steps(steps, start=start)
+    return Steps(steps, model, generation_config, start=start)
 
 
 @dataclass(frozen=True)
@@ -209,6 +250,11 @@ def _planes(model: Any, inputs: Mapping[str, Any], prefill: Mapping[str, Any], d
     for call in (prefill, decode):
         _require_positions(model, call, positions)
     return int(planes)
+
+
+def _unchanged(given: Mapping[str, Any], call: Mapping[str, Any]) -> set[str]:
+    """The tensors that a call takes as ``generate`` was given them, such as the states of an encoder."""
+    return {name for name, value in given.items() if name in call and torch.equal(call[name], value)}
 
 
 def _without_idle(model: Any, decode: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -335,8 +381,6 @@ def _two_tokens(model: Any, first: Mapping[str, Any], second: Mapping[str, Any])
 
 def _require_prompts(model: Any, inputs: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for sample prompts that decoding cannot be recorded from."""
-    if settings := sorted(name for name, value in inputs.items() if not named_leaves({name: value})):
-        raise ValueError(f"inputs hold {', '.join(settings)}, no tensor; settings go into the generation_config")
     main = getattr(model, "main_input_name", "input_ids")
     if model.config.is_encoder_decoder and main in _MEDIA:
         if inputs.get(main) is None or inputs[main].shape[0] < 2:
@@ -345,29 +389,14 @@ def _require_prompts(model: Any, inputs: Mapping[str, Any]) -> None:
     prompts, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     if prompts is None or prompts.dim() != 2 or prompts.shape[1] < 2:
         raise ValueError("give input_ids of (batch, length) as sample, with a length of at least 2")
+    _require_mask(model, mask)
+
+
+def _require_mask(model: Any, mask: torch.Tensor | None) -> None:
     if mask is not None and not bool(mask.any(1).all()):
         raise ValueError("a row of the attention_mask is all padding; give every sample prompt at least one token")
     if mask is not None and not model.config.is_encoder_decoder and not bool(mask[:, -1].all()):
         raise ValueError(f"{type(model).__name__} continues after the last token; pad the sample prompts on the left")
-
-
-def _require_plain_greedy(config: Any) -> None:
-    asked = [name for name, neutral in _NEUTRAL.items() if getattr(config, name, None) not in neutral]
-    if asked:
-        raise ValueError(
-            f"the generation config sets {', '.join(asked)}, which the exported loop does not apply; "
-            f"unset it first, as in model.generation_config.{asked[0]} = None"
-        )
-
-
-def _require_language(model: Any, config: Any) -> None:
-    """Whisper finds out the language of what it hears by a forward of its own, if nobody says it."""
-    detects = getattr(config, "is_multilingual", False) and getattr(config, "lang_to_id", None)
-    if detects and getattr(config, "language", None) is None:
-        raise ValueError(
-            f"{type(model).__name__} would detect the language, which the exported loop does not do; "
-            "set language (and task) in the generation_config"
-        )
 
 
 def _require_known_cache(model: Any, decode: Mapping[str, Any]) -> None:
@@ -411,37 +440,3 @@ def _follows(call: Mapping[str, Any], rule: Positions) -> bool:
     # Without the places to come of a static cache.
     mask = torch.ones(positions.shape[-2], seen) if mask is None else mask[:, :seen]
     return torch.equal(positions, rule.of(mask, positions.shape[-1]).expand_as(positions))
-
-
-def _settled(model: Any, given: Any) -> Any:
-    """Settings as ``generate`` settles them: what ``given`` leaves open comes from the model's own.
-
-    All but the kind of cache, which changes no token: a static one must be asked for.
-    """
-    own = model.generation_config
-    if given is not None and not isinstance(given, type(own)):
-        raise TypeError(f"generation_config must be a {type(own).__name__}, got {type(given).__name__}")
-    settled = copy.deepcopy(own if given is None else given)
-    for name, value in own.to_dict().items():
-        if getattr(settled, name, None) is None:
-            setattr(settled, name, value)
-    settled.cache_implementation = None if given is None else given.cache_implementation
-    return settled
-
-
-def ending_of(model: Any, generation_config: Any = None, start: tuple[int, ...] | None = None) -> Ending:
-    """The special tokens as ``generate`` settles them; ``start``: what a decoder's sequences start with."""
-    config = _settled(model, generation_config)
-    eos = config.eos_token_id
-    ids = () if eos is None else tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)
-    pad = config.pad_token_id
-    return Ending(
-        eos=ids,
-        pad=int(pad if pad is not None else ids[0] if ids else 0),
-        start=start,
-        forced_first=config.forced_bos_token_id,
-        forced_last=config.forced_eos_token_id,
-        places=None if config.cache_implementation is None else config.max_length,
-        suppressed=tuple(getattr(config, "suppress_tokens", None) or ()),
-        suppressed_first=tuple(getattr(config, "begin_suppress_tokens", None) or ()),
-    )

@@ -59,7 +59,7 @@ def media_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, tuple[Callable[
     return found
 
 
-class _Part(torch.nn.Module):
+class Part(torch.nn.Module):
     """A part of a model's forward as a module with parameters of the given names."""
 
     def __init__(self, model: Any, names: Collection[str]) -> None:
@@ -77,7 +77,7 @@ class _Part(torch.nn.Module):
         self.eval()
 
 
-class _Encoder(_Part):
+class _Encoder(Part):
     """A modality's inputs to ``features`` (places, width), or to what its projector takes."""
 
     def __init__(self, model: Any, names: Collection[str], modality: str, projector: str | None) -> None:
@@ -101,7 +101,7 @@ class _Encoder(_Part):
         return {"hidden": reached[0]}
 
 
-class _Projector(_Part):
+class _Projector(Part):
     """What an encoder gives to ``features`` (places, width)."""
 
     def __init__(self, model: Any, projector: str) -> None:
@@ -113,7 +113,7 @@ class _Projector(_Part):
         return {"features": found.reshape(-1, found.shape[-1])}
 
 
-class _Embedding(_Part):
+class _Embedding(Part):
     """Token ids (batch, length) to ``inputs_embeds`` (batch, length, width)."""
 
     def __init__(self, model: Any) -> None:
@@ -123,7 +123,7 @@ class _Embedding(_Part):
         return {"inputs_embeds": self.exported_model.get_input_embeddings()(input_ids)}
 
 
-class _LanguageModel(_Part):
+class _LanguageModel(Part):
     """Merged embeddings to ``last_hidden_state`` (batch, length, width) and a cache."""
 
     def forward(self, **inputs: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class _LanguageModel(_Part):
         return {"last_hidden_state": found.last_hidden_state, **caches}
 
 
-class _Head(_Part):
+class _Head(Part):
     """All of the forward that comes after the language model: (batch, tokens, width) to ``logits``."""
 
     def __init__(self, model: Any, output_class: type) -> None:

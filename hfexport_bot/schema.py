@@ -104,9 +104,11 @@ COMPONENTS: tuple[str, ...] = (
     "encoder",
     "prefill",
     "decode",
+    "prompt_encoder",
     "vision_encoder",
     "audio_encoder",
     "multi_modal_projector",
+    "embedding",
     "language_model",
     "lm_head",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,20 @@ from exporters.skeleton import build_skeleton, describe_model
 GENERATION_FILE = "generation.json"
 
 
+#: Name of the step that makes a prompt for the model inside which makes the tokens.
+PROMPT_ENCODER = "prompt_encoder"
+
+
 @dataclass(frozen=True)
 class Ending:
-    """How sequences begin, end and are filled up, token ids; which tokens are never chosen, and which not at first; and
-    how many tokens a static cache has places for."""
+    """How sequences begin (``start``: an encoder-decoder's decoder; ``unprompted``: the prompt in place of none), end
+    and are filled up, token ids; which tokens are never chosen, and which not at first; and how many tokens a static
+    cache has places for."""
 
     eos: tuple[int, ...]
     pad: int
     start: tuple[int, ...] | None = None
+    unprompted: tuple[int, ...] | None = None
     forced_first: int | None = None
     forced_last: int | None = None
     places: int | None = None
@@ -41,7 +47,8 @@ class Ending:
 
 class GenerationExport(dict[str, Any]):
     """The native programs by step: ``prefill`` and ``decode``, and ``encoder`` for an encoder-decoder. In place of the
-    prefill of a model that reads pictures or sound there are its parts.
+    prefill of a model that reads pictures or sound there are its parts. Where a model inside makes the tokens, a
+    ``prompt_encoder`` before them makes its prompt.
 
     Attributes:
         artifacts: the same as `Artifact`s.
@@ -116,7 +123,8 @@ class GenerationExport(dict[str, Any]):
         """Greedy decoding in the artifacts' runtime.
 
         Args:
-            input_ids: (batch, length), int64; the prompt, or what the encoder reads.
+            input_ids: (batch, length), int64; the prompt, or what the encoder reads. A model that takes pictures
+                without text, as eager, needs none.
             attention_mask: (batch, length), 0 where a token is padding (on the left for a decoder-only model). By
                 default 0 where a token is the padding token, unless that ends sequences too.
             max_new_tokens: how many tokens to add at most, at least 1.
@@ -206,15 +214,18 @@ class GenerationExport(dict[str, Any]):
         taken |= {"input_ids", "attention_mask", "mm_token_type_ids"}  # these the loop itself may need
         if unknown := sorted(given.keys() - taken):
             raise TypeError(f"no step takes {', '.join(unknown)}")
-        first = self.artifacts[next(iter(self.artifacts))]
-        main = "input_ids" if "input_ids" in first.input_paths or self.media else first.input_paths[0]
+        first = self.artifacts[next(name for name in self.artifacts if name != PROMPT_ENCODER)]
+        reads_ids = "input_ids" in first.input_paths or bool(self.media)
+        if PROMPT_ENCODER in self.artifacts:
+            given = self._encoded_prompt(given)
+            mask = given.get("attention_mask")
+            reads_ids = "input_ids" in given  # also where embeddings are read in their place
+        main = "input_ids" if reads_ids else first.input_paths[0]
         if main not in given:
             raise ValueError(f"generation starts from {main}; pass it as at the export")
         mask = self._mask_of(given[main]) if mask is None else mask
         given["attention_mask"] = mask
-        masked = any("attention_mask" in each.input_paths for each in self.artifacts.values())
-        if not masked and bool((mask == 0).any()):
-            raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
+        self._require_mask_taken(self.artifacts.values(), mask)
         tokens = given[main]
         if self.ending.start is not None:
             start = torch.tensor(self.ending.start).expand(len(tokens), -1)
@@ -222,6 +233,21 @@ class GenerationExport(dict[str, Any]):
         elif not bool(mask[:, -1].all()):
             raise ValueError("decoding continues after the last token; pad prompts on the left")
         return _Prompt(given, tokens)
+
+    def _encoded_prompt(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What the model hands on to the one inside it that makes the tokens."""
+        encoder = self.artifacts[PROMPT_ENCODER]
+        self._require_mask_taken([encoder], given.get("attention_mask"))
+        text: dict[str, torch.Tensor] = {}
+        if "input_ids" in encoder.input_paths and "input_ids" not in given and given and self.ending.unprompted:
+            tokens = torch.tensor(self.ending.unprompted).repeat(len(next(iter(given.values()))), 1)
+            text = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        return self._run(PROMPT_ENCODER, {**given, **text})
+
+    def _require_mask_taken(self, artifacts: Iterable[Artifact], mask: torch.Tensor | None) -> None:
+        masked = any("attention_mask" in each.input_paths for each in artifacts)
+        if not masked and mask is not None and bool((mask == 0).any()):
+            raise ValueError("the export had no attention_mask, so its programs take no padding; export with a mask")
 
     def _mask_of(self, value: torch.Tensor) -> torch.Tensor:
         """The mask that ``generate`` would infer: tokens of padding are masked, unless they may end a sequence too."""

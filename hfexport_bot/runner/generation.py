@@ -44,6 +44,8 @@ class Decoding(torch.nn.Module):
         super().__init__()
         self.model = model
         self.continuation = continuation
+        #: How many tokens the last sequences began with.
+        self.start = 0
 
     def forward(self, **prompts: torch.Tensor) -> dict[str, list[torch.Tensor]]:
         found = self.model.generate(
@@ -55,7 +57,8 @@ class Decoding(torch.nn.Module):
             return_dict_in_generate=True,
             output_logits=True,
         )
-        tokens = found.sequences[:, -len(found.logits) :]
+        self.start = found.sequences.shape[1] - len(found.logits)
+        tokens = found.sequences[:, self.start :]
         return {"tokens": list(tokens.unbind(1)), "logits": list(found.logits)}
 
 
@@ -144,9 +147,10 @@ def check_generation(
 
 @dataclass(frozen=True)
 class _Eager:
-    """What eager gives: its greedy tokens (int64, [batch, steps]) with the logits of each step, the logits along the
-    continuation, and the encoder's outputs."""
+    """What eager gives: how many tokens sequences begin with; its greedy tokens (int64, [batch, steps]) with the logits
+    of each step, the logits along the continuation, and the encoder's outputs."""
 
+    start: int
     tokens: torch.Tensor
     logits: list[torch.Tensor]
     along: list[torch.Tensor]
@@ -272,12 +276,13 @@ class _Checker:
 
         hook = encoder.register_forward_hook(keep) if encoder is not None else None
         try:
-            outputs = run_eager(Decoding(model), prompts, self.seed)
+            decoding = Decoding(model)
+            outputs = run_eager(decoding, prompts, self.seed)
             along = run_eager(Decoding(model, self._continuation(prompts)), prompts, self.seed)
         finally:
             if hook is not None:
                 hook.remove()
-        return _Eager(_tokens(outputs), _logits(outputs), _logits(along), encoded)
+        return _Eager(decoding.start, _tokens(outputs), _logits(outputs), _logits(along), encoded)
 
     def _continuation(self, prompts: Mapping[str, torch.Tensor]) -> torch.Tensor:
         model: Any = self.case.model
@@ -305,7 +310,6 @@ class _Checker:
         except Exception as error:  # runtimes raise what they like
             found.failure = Failure(OutcomeKind.ERROR, "run", described(error), error, running)
             return found
-        start = len(self.export.ending.start or ()) if eager.encoded else prompts["input_ids"].shape[1]
         if eager.encoded:
             self._compare_encoded(found, prompts.get("attention_mask"), eager.encoded, encoded)
         for step, expected in enumerate(eager.along):
@@ -314,7 +318,9 @@ class _Checker:
             for comparison in compare({"logits": expected}, {"logits": logits[:, step]}):
                 found.add(component, comparison)
         self.on_stage("parity", "decode")
-        found.add("decode", self._compare_tokens(found, eager, self._as_long(sequences[:, start:], eager.tokens)))
+        found.add(
+            "decode", self._compare_tokens(found, eager, self._as_long(sequences[:, eager.start :], eager.tokens))
+        )
         return found
 
     def _compare_encoded(self, found: _Found, mask: torch.Tensor | None, expected: Outputs, actual: Outputs) -> None:

@@ -129,6 +129,65 @@ def picture_prompt(pictures: int = 2, text: int = 5, padding: int = 0, seed: int
     }
 
 
+def tiny_blip(kind: str = "BlipForConditionalGeneration") -> Any:
+    """Pictures of 8 x 8 pixels are 5 states of an encoder, which a decoder of one layer attends to."""
+    import transformers
+
+    torch.manual_seed(0)
+    shared = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "initializer_range": 0.5}
+    tokens = {"bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2, "pad_token_id": 0}
+    text = transformers.BlipTextConfig(
+        **shared, **tokens, num_hidden_layers=1, vocab_size=99, encoder_hidden_size=32, max_position_embeddings=40
+    )
+    vision = transformers.BlipVisionConfig(**shared, num_hidden_layers=1, image_size=8, patch_size=4)
+    config = transformers.BlipConfig(text_config=text.to_dict(), vision_config=vision.to_dict())
+    return getattr(transformers, kind)(config).eval()
+
+
+def tiny_blip2(text: str) -> Any:
+    """Pictures of 8 x 8 pixels are 4 features each, merged into the embeddings of a language model: OPT or T5."""
+    import transformers
+
+    torch.manual_seed(0)
+    shared = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "initializer_range": 0.5}
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": 99}
+    decoder: Any = transformers.T5Config(
+        d_model=32, d_kv=16, num_layers=1, num_heads=2, d_ff=64, decoder_start_token_id=0, **ends
+    )
+    if text == "opt":
+        sizes = {"hidden_size": 32, "ffn_dim": 64, "word_embed_proj_dim": 32, "max_position_embeddings": 60}
+        decoder = transformers.OPTConfig(**sizes, **ends, num_attention_heads=2, num_hidden_layers=1, init_std=0.5)
+    vision = transformers.Blip2VisionConfig(**shared, num_hidden_layers=1, image_size=8, patch_size=4)
+    former = transformers.Blip2QFormerConfig(
+        **shared, num_hidden_layers=1, encoder_hidden_size=32, vocab_size=99, cross_attention_frequency=1
+    )
+    config = transformers.Blip2Config(
+        vision_config=vision.to_dict(),
+        qformer_config=former.to_dict(),
+        text_config=decoder.to_dict(),
+        num_query_tokens=4,
+        image_token_index=IMAGE,
+    )
+    model = transformers.Blip2ForConditionalGeneration(config).eval()
+    if text == "t5":
+        for parameter in model.language_model.parameters():  # or every step picks the same token
+            parameter.data.mul_(3)
+    return model
+
+
+def captions(pictures: int = 2, text: int = 6, padding: int = 0, seed: int = 0) -> dict[str, torch.Tensor]:
+    """A picture and the beginning of its caption a row, the first row padded on the left."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, 99, (pictures, text), generator=generator)
+    mask = torch.ones_like(ids)
+    ids[0, :padding], mask[0, :padding] = 0, 0
+    return {
+        "pixel_values": torch.randn(pictures, 3, 8, 8, generator=generator),
+        "input_ids": ids,
+        "attention_mask": mask,
+    }
+
+
 def tiny_qwen2_vl() -> Any:
     """Pictures of packed patches of 2 x 2 pixels, four of which are one feature."""
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration

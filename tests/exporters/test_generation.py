@@ -8,7 +8,8 @@ from torch.utils import _pytree as pytree
 
 from exporters import DynamoExporter, ExecutorchExporter, OnnxExporter
 from exporters.base import HfExporter
-from exporters.generation import capture_steps, ending_of
+from exporters.generation import capture_steps
+from exporters.generation_settings import ending_of
 from exporters.leaves import named_leaves
 from tests.exporters.models import Mean, assert_untouched, mean_inputs, snapshot
 

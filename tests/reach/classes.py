@@ -107,7 +107,12 @@ PROMISED: dict[str, Promised] = {
     "sam": Promised("SamModel", "SamVisionModel"),
     "clip": Promised("CLIPModel", "CLIPVisionModelWithProjection", others=("CLIPTextModelWithProjection",)),
     "siglip": Promised("SiglipModel", "SiglipForImageClassification"),
-    "blip": Promised("BlipModel", "BlipForConditionalGeneration", others=("BlipForImageTextRetrieval",)),
+    "blip": Promised(
+        "BlipModel",
+        "BlipForConditionalGeneration",
+        "BlipForConditionalGeneration",
+        others=("BlipForImageTextRetrieval",),
+    ),
     "layoutlmv3": Promised("LayoutLMv3Model", "LayoutLMv3ForTokenClassification"),
     "patchtst": Promised("PatchTSTModel", "PatchTSTForPrediction"),
 }

@@ -21,7 +21,7 @@ def test_the_promise_covers_each_backend_both_shapes_and_generation() -> None:
     generating = {case.model for case in cases if case.task is Task.GENERATE}
     silent = {"distilbert", "deberta_v2", "albert", "modernbert"}
     silent |= {"wav2vec2", "hubert", "musicgen"}
-    silent |= {"detr", "yolos", "sam", "clip", "siglip", "blip", "layoutlmv3", "patchtst"}
+    silent |= {"detr", "yolos", "sam", "clip", "siglip", "layoutlmv3", "patchtst"}
     silent |= {"vit", "deit", "swin", "swinv2", "convnext", "resnet", "dinov2", "segformer", "videomae"}
     assert set(PROMISED) - generating == silent
     assert {case.shapes for case in cases if case.task is Task.GENERATE} == {Shapes.DYNAMIC}

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from exporters.delegation import inner_generators
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
 from hfexport_bot.runner.sources.inputs import Sizes, make_plan, ordinary_tokens
 from hfexport_bot.runner.sources.media import placeholder_id
@@ -42,13 +43,15 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     if getattr(model, "generation_config", None) is None:
         message = f"{type(model).__name__} has no generation_config: it does not generate as other models do"
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
-    model.generation_config.use_cache = True
+    inner = inner_generators(model)
+    for each in (model, *inner):
+        each.generation_config.use_cache = True
     main = getattr(model, "main_input_name", "input_ids")
     taken = inspect.signature(type(model).forward).parameters
     media = [name for name in _MEDIA if name in taken]
     if main != "input_ids" or media:
         tokens_of_media = [placeholder_id(model.config, modality) for modality in ("image", "audio")]
-        if not model.config.is_encoder_decoder and tokens_of_media == [None, None]:
+        if not inner and not model.config.is_encoder_decoder and tokens_of_media == [None, None]:
             needed = ", ".join(media) or main
             message = f"{type(model).__name__} generates from {needed}, and no token stands for its features"
             raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
@@ -102,11 +105,15 @@ def _media_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
     probes = {name: prompt(*how, seed + offset) for offset, (name, how) in enumerate(sizes.items(), start=1)}
     same = {"other_prompt", "other_padding", "no_padding"}
     shapes = {name: value.shape for name, value in first.items()}
-    return first, {
+    probes = {
         name: probe
         for name, probe in probes.items()
         if name in same or {key: value.shape for key, value in probe.items()} != shapes
     }
+    if inner_generators(model) and "input_ids" in first:  # a caption may begin with the picture alone
+        text = ("input_ids", "attention_mask")
+        probes["no_text"] = {name: value for name, value in first.items() if name not in text}
+    return first, probes
 
 
 def _padding_token(model: Any) -> int:

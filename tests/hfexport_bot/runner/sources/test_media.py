@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import transformers
@@ -69,3 +71,12 @@ def test_prompts_hold_what_the_model_reads(name: str, media: str) -> None:
     assert {"other_prompt", "batch_1", "batch_3"} <= set(case.probes)
     mask = case.inputs.get("attention_mask")
     assert mask is None or (int(mask[0, 0]), bool(mask[:, -1].all())) == (0, True), "padded on the left"
+
+
+def test_prompts_of_a_model_that_hands_them_on_have_a_text_or_none() -> None:
+    case = find_model_case(transformers.BlipForConditionalGeneration, task=Task.GENERATE)
+    assert set(case.inputs) == {"pixel_values", "input_ids", "attention_mask"}
+    assert (int(case.inputs["attention_mask"][0, 0]), bool(case.inputs["attention_mask"][:, -1].all())) == (0, True)
+    assert set(case.probes["no_text"]) == {"pixel_values"}
+    model: Any = case.model
+    assert model.text_decoder.generation_config.use_cache, "the model inside decodes with a cache"
