@@ -10,7 +10,8 @@ import torch
 
 from exporters import Artifact, DynamoConfig, DynamoExporter, StageError
 from exporters.dynamo.pytree import register_cache_pytrees
-from exporters.generation import capture_steps, ending_of
+from exporters.generation import capture_steps
+from exporters.generation_settings import ending_of
 from exporters.leaves import named_leaves
 from exporters.runtime.generation import Ending, GenerationExport
 from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
