@@ -133,7 +133,12 @@ def _of_features(model: Any, inputs: Mapping[str, Any], modality: str) -> dict[s
     getter = features_getter(model, modality)
     if getter is None:
         return {}
-    given = {name: inputs[name] for name in inspect.signature(getter).parameters if inputs.get(name) is not None}
+    parameters = inspect.signature(getter).parameters
+    given = {name: inputs[name] for name in parameters if inputs.get(name) is not None}
+    open_ones = (name for name, each in parameters.items() if each.default is each.empty)
+    needed = {name for name in open_ones if parameters[name].kind is not inspect.Parameter.VAR_KEYWORD}
+    if not needed <= set(given):
+        return {}  # a decode may still be handed the sizes of images that it does not see again
     found = values_asked_for(model, lambda: getter(**given))
     return {f"{modality}_{name}": value for name, value in found.items()}
 

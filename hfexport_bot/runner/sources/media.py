@@ -22,7 +22,7 @@ from hfexport_bot.runner.sources.configs import find_field
 from hfexport_bot.runner.sources.sound import Features, Waveform
 
 #: Names of the tokens that stand for features, and of those around them.
-_PLACEHOLDERS = {
+PLACEHOLDERS = {
     "image": ("image_token_id", "image_token_index"),
     "audio": ("audio_token_id", "audio_token_index"),
 }
@@ -200,7 +200,7 @@ def patches_of(config: Any, grid: torch.Tensor, generator: torch.Generator, fram
 
 def placeholder_id(config: Any, modality: str) -> int | None:
     """The id of the token that stands for a feature of ``modality``, if the model has one."""
-    found = find_field(config, *_PLACEHOLDERS[modality])
+    found = find_field(config, *PLACEHOLDERS[modality])
     return found if isinstance(found, int) else None
 
 

@@ -25,8 +25,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from exporters.refusals import makes_a_loss
+from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.sources.cases import Inputs, ModelCase, Unavailable, unavailable
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
+from hfexport_bot.runner.sources.media import PLACEHOLDERS, placeholder_id
 from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer
@@ -151,20 +153,42 @@ def _prepared(test_case: Any, model_class: Any) -> tuple[Any, Inputs]:
 
 
 def _generate_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
+    """Our prompts, of which some rows are padded, where they feed what the tester's do; otherwise the tester's."""
     config, inputs = _prompted(test_case, model_class)
     switch_on_cache(config)
     model = _build(model_class, config, seed)
     switch_on_cache(model.config)
-    if set(inputs) <= _TEXT:
-        with contextlib.suppress(Unavailable):
-            prompts, probes = build_prompts(model, seed)
-            if set(prompts) <= _TEXT:  # as the tester's, and some rows are padded
-                return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
+    _forbid_placeholders(model)
+    media = {name for name, value in inputs.items() if name not in _TEXT and value.is_floating_point()}
+    with contextlib.suppress(Unavailable):
+        prompts, probes = build_prompts(model, seed)
+        if set(prompts) <= _TEXT if not media else media <= set(prompts) and _takes(model, prompts, seed):
+            return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
     model.generation_config.use_cache = True
     others = {"other_prompt": (), "batch_1": (1,), "batch_3": (3,)}
     probes = {name: _prompted(test_case, model_class, *batch)[1] for name, batch in others.items()}
-    probes.update(padding_probes(inputs, getattr(model.generation_config, "pad_token_id", None)))
+    side = "pad_right" if model.config.is_encoder_decoder else "pad_left"  # decoding goes on behind the text
+    padded = padding_probes(inputs, _padding_token(model.config))
+    probes.update({name: probe for name, probe in padded.items() if name == side})
     return ModelCase(model, inputs, probes, source=Source.MODEL_TESTS)
+
+
+def _forbid_placeholders(model: Any) -> None:
+    """Keep a model of random weights from saying the tokens that stand for pictures and sound, as none of real ones
+    does: what it then reads would want features that nobody has."""
+    found = {placeholder_id(model.config, modality) for modality in PLACEHOLDERS} - {None}
+    settings = getattr(model, "generation_config", None)
+    if found and settings is not None:
+        settings.suppress_tokens = sorted({*(settings.suppress_tokens or ()), *found})
+
+
+def _takes(model: Any, inputs: Inputs, seed: int) -> bool:
+    """Whether eager takes prompts with media, whose sizes we may have guessed wrong."""
+    try:
+        run_eager(model, inputs, seed)
+    except Exception:  # whatever a model says of inputs that do not fit
+        return False
+    return True
 
 
 def _prompted(test_case: Any, model_class: Any, *batch: int) -> tuple[Any, Inputs]:

@@ -24,6 +24,7 @@ global_rng = random.Random()
 class Config:
     use_cache = True
     pad_token_id = 0
+    is_encoder_decoder = False
 
 
 class Toy(nn.Module):
@@ -182,9 +183,26 @@ def test_prompts_with_more_than_text_are_the_testers_own() -> None:
         "pixel_values": (2, 3, 4, 4),
         "attention_mask": (2, 7),
     }
-    assert set(case.probes) == {"other_prompt", "batch_1", "batch_3", "pad_right", "pad_left"}
+    assert set(case.probes) == {"other_prompt", "batch_1", "batch_3", "pad_left"}
     assert len(case.probes["batch_3"]["pixel_values"]) == 3
     assert not torch.equal(case.probes["other_prompt"]["input_ids"], case.inputs["input_ids"])
+
+
+def test_prompts_with_pictures_are_ours_where_the_model_takes_them_and_never_ask_for_a_placeholder() -> None:
+    from transformers import LlavaForConditionalGeneration
+
+    from hfexport_bot.runner.sources import find_model_case
+
+    class PictureTest(ToyTest):
+        def prepare_config_and_inputs_for_generate(self, batch_size: int = 2) -> tuple[Any, dict[str, Any]]:
+            case = find_model_case(LlavaForConditionalGeneration, seed=5)
+            return case.model.config, {name: value[:batch_size] for name, value in case.inputs.items()}
+
+    case = case_from_tester(ready(PictureTest), LlavaForConditionalGeneration, Task.GENERATE)
+    model: Any = case.model
+    assert "length_40" in case.probes  # the tester's own prompts have one length
+    assert case.inputs["attention_mask"].min() == 0
+    assert model.generation_config.suppress_tokens == [model.config.image_token_id]
 
 
 def test_masks_of_sound_leave_all_of_it_since_placeholders_are_counted_by_them() -> None:
