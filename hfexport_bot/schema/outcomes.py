@@ -1,0 +1,106 @@
+"""What a runner measures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hfexport_bot.schema.words import MAX_TRIES, Name, OutcomeKind, Record, Text, UnavailableCause
+
+
+class Location(Record):
+    """A place in a modeling file; ``file`` is relative to the revision's tree (or to site-packages)."""
+
+    file: Name
+    line: int
+    function: Name = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class TensorParity(Record):
+    """One output tensor, eager against the runtime. Errors are absolute or relative values, ``mismatched`` is the
+    share of elements outside the tolerance (0 to 1)."""
+
+    name: Name
+    shape: tuple[int, ...]
+    dtype: Name
+    max_abs: float | None = None
+    max_rel: float | None = None
+    mismatched: float = 0.0
+    note: Text = ""
+
+
+class ProbeResult(Record):
+    """The artifact run at one other shape or padding.
+
+    ``status``: ``pass``; ``parity`` (numbers differ); ``error`` (the artifact refuses what eager accepts); ``static``
+    (eager refuses it too: no fault of the export).
+    """
+
+    name: Name
+    status: Literal["pass", "parity", "error", "static"]
+    max_abs: float | None = None
+    message: Text = ""
+
+
+class Axis(Record):
+    """One axis of one input of an exported graph. ``lower`` and ``upper`` are sizes; equal when static."""
+
+    input: Name
+    axis: int
+    dynamic: bool
+    lower: int
+    upper: int | None
+    symbol: Name = ""
+
+
+class Component(Record):
+    """One exported graph of a case (``model``, ``prefill``, ``decode``, ...) and how it compares with eager."""
+
+    name: Name
+    max_abs: float | None = None
+    outputs: tuple[TensorParity, ...] = ()
+    probes: tuple[ProbeResult, ...] = ()
+    inputs: tuple[Name, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    nodes: int | None = None
+    delegates: int | None = None
+    size_bytes: int | None = None
+    opset: int | None = None
+
+
+class SourceTry(Record):
+    """One source that was asked for a model and inputs. ``name`` is its test class or checkpoint; ``cause`` and
+    ``message`` say why it had none, and are empty where it had."""
+
+    source: Name
+    name: Name = ""
+    cause: UnavailableCause | None = None
+    message: Text = ""
+
+
+class Outcome(Record):
+    """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
+    its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
+    ``fed`` names the tensors that its forward got."""
+
+    kind: OutcomeKind
+    stage: Name = ""
+    component: Name = ""
+    message: Text = ""
+    error_type: Name = ""
+    location: Location | None = None
+    cause: UnavailableCause | None = None
+    seconds: float = 0.0
+    stage_seconds: dict[str, float] = Field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    components: tuple[Component, ...] = ()
+    workarounds: dict[str, int] = Field(default_factory=dict)
+    notes: tuple[Text, ...] = ()
+    source: Name = ""
+    tried: Annotated[tuple[SourceTry, ...], Field(max_length=MAX_TRIES)] = ()
+    parameters: int | None = None
+    fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()

@@ -1,0 +1,118 @@
+"""What is said between the trusted side and a runner."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hfexport_bot.schema.case_id import CaseId
+from hfexport_bot.schema.outcomes import Outcome
+from hfexport_bot.schema.words import Backend, Name, Record, Source, Text
+
+
+class Layout(StrEnum):
+    """Where a revision's models live."""
+
+    TRANSFORMERS = "transformers"  # a checkout: src/transformers/models/*
+    MODELING = "modeling"  # a repository's own modeling_*.py
+    INSTALLED = "installed"  # the installed transformers
+
+
+class Limits(Record):
+    """What one case may use: seconds of wall clock, seconds of CPU, bytes of resident memory."""
+
+    wall_seconds: float = 300.0
+    cpu_seconds: int = 600
+    memory_bytes: int = 8 << 30
+
+
+class RunnerSetup(Record):
+    """First line on a runner's standard input.
+
+    ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
+    ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
+    ``search_path`` are folders to import from before all that is installed.
+    """
+
+    layout: Layout
+    tree: str | None = None
+    limits: Limits = Limits()
+    jobs: int = 1
+    seed: int = 0
+    cases_hook: str | None = None
+    workarounds_file: str | None = None
+    disabled_workarounds: tuple[str, ...] = ()
+    log_dir: str | None = None
+    checkpoints: dict[str, str] = Field(default_factory=dict)
+    no_checkpoints: dict[str, str] = Field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    survey: bool = False
+    search_path: tuple[str, ...] = ()
+
+
+class CaseRequest(Record):
+    """One case to run: ``module`` is a path relative to the tree, or ``transformers.models.x.modeling_x``."""
+
+    id: CaseId
+    module: str
+
+
+class Ready(Record):
+    """The runner is warm."""
+
+    type: Literal["ready"] = "ready"
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class StageBegan(Record):
+    """A case entered a stage."""
+
+    type: Literal["stage"] = "stage"
+    id: CaseId
+    stage: Name
+    component: Name = ""
+
+
+class CaseFinished(Record):
+    """A case's only result."""
+
+    type: Literal["outcome"] = "outcome"
+    id: CaseId
+    outcome: Outcome
+
+
+class Fatal(Record):
+    """The runner cannot work at all, for example because the tree's transformers does not import."""
+
+    type: Literal["fatal"] = "fatal"
+    message: Text
+
+
+RunnerEvent = Annotated[Ready | StageBegan | CaseFinished | Fatal, Field(discriminator="type")]
+
+
+class WorkaroundInfo(Record):
+    """One registered workaround. ``unresolved`` are those of its ``targets`` that lead nowhere in the installed
+    versions."""
+
+    id: Name
+    kind: Name
+    backend: Backend
+    stage: Name
+    reason: Text
+    upstream: Name = ""
+    model_change: Text = ""
+    targets: tuple[Name, ...] = ()
+    unresolved: tuple[Name, ...] = ()
+
+
+class ExporterTarget(Record):
+    """What a patch or an input preparer of a revision's own exporters reaches for: a dotted path, or a name that it
+    looks up on models. ``owner`` is the patch or preparer, as in outcomes (``repo:exporter_onnx._patch_where``)."""
+
+    kind: Literal["patch", "marker"]
+    owner: Name
+    target: Name
+    resolved: bool

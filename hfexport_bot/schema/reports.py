@@ -1,0 +1,100 @@
+"""What a run, a check and a census found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hfexport_bot.schema.case_id import CaseId
+from hfexport_bot.schema.outcomes import Component, Outcome, SourceTry
+from hfexport_bot.schema.words import (
+    SCHEMA_VERSION,
+    Name,
+    OutcomeKind,
+    Record,
+    Said,
+    Task,
+    Text,
+    UnavailableCause,
+    VerdictKind,
+)
+
+
+class Revision(Record):
+    """A commit under comparison: the name it was asked for by, and its full sha (empty for a plain folder)."""
+
+    name: Said
+    sha: str = ""
+
+
+class CaseReport(Record):
+    """One case in the report: ``outcome``, ``stage``, ``message``, ``seconds`` and ``components`` are head's (base's
+    for a removed case); ``base`` and ``head`` hold both sides whole."""
+
+    id: CaseId
+    verdict: VerdictKind
+    outcome: OutcomeKind
+    stage: str = ""
+    message: str = ""
+    seconds: float = 0.0
+    components: tuple[Component, ...] = ()
+    signature: str = ""
+    reason: Said = ""
+    base: Outcome | None = None
+    head: Outcome | None = None
+    details: tuple[str, ...] = ()
+
+
+class NotRun(Record):
+    """Something the change touches that was not run, and why."""
+
+    kind: Literal["file", "class", "case"]
+    name: Said
+    reason: Said
+
+
+class Report(Record):
+    """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
+    run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    command: Literal["run", "check"]
+    base: Revision | None = None
+    head: Revision
+    cases: tuple[CaseReport, ...] = ()
+    not_run: tuple[NotRun, ...] = ()
+    notes: tuple[Said, ...] = ()
+    failure: Said = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict)
+    fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
+
+
+class CensusEntry(Record):
+    """One class: whether some source makes it run in eager. ``outcome`` is ``pass`` where it does, otherwise ``cause``
+    (of `unavailable`) and ``message`` say why not. ``seconds`` are wall time, building included."""
+
+    model: Said
+    class_name: Said
+    task: Task
+    outcome: OutcomeKind
+    source: Name = ""
+    tried: tuple[SourceTry, ...] = ()
+    cause: UnavailableCause | None = None
+    message: Text = ""
+    parameters: int | None = None
+    fed: tuple[Name, ...] = ()
+    seconds: float = 0.0
+
+
+class Census(Record):
+    """Which classes of one revision have a model and inputs, and why the others have none."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    revision: Revision
+    entries: tuple[CensusEntry, ...] = ()
+    notes: tuple[Said, ...] = ()
+    failure: Said = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,179 @@
+"""The words of a case and its outcome, the limits of what is told of them, and the base of all records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+SCHEMA_VERSION: Final = 1
+
+#: Longest line accepted from a runner, in bytes. A longer one ends the runner.
+MAX_LINE_BYTES = 1 << 20
+#: Longest text kept of one error message, in characters.
+MAX_MESSAGE_CHARS = 8_000
+#: Longest name (of a tensor, a stage, a file) in characters.
+MAX_NAME_CHARS = 300
+#: Most sources asked, and inputs fed, that an outcome lists.
+MAX_TRIES = 100
+
+
+def _encodable(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+#: Text from git or the command line, which may hold bytes that are no UTF-8: those become question marks.
+Said = Annotated[str, BeforeValidator(_encodable)]
+
+
+class Backend(StrEnum):
+    """What a model is exported to."""
+
+    DYNAMO = "dynamo"
+    ONNX = "onnx"
+    EXECUTORCH = "executorch"
+
+
+class Shapes(StrEnum):
+    """Whether the exported graph takes other sizes than the traced ones."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+
+
+class Task(StrEnum):
+    """What is exported: one forward without a cache, or prefill and decode."""
+
+    FORWARD = "forward"
+    GENERATE = "generate"
+
+
+class Engine(StrEnum):
+    """Who exports."""
+
+    OWN = "own"  # this project's ``exporters``
+    REPO = "repo"  # the ``transformers.exporters`` of the revision under test
+
+
+class EngineChoice(StrEnum):
+    """Which engines a run asks for: ``auto`` is both where the revision is a checkout that has exporters."""
+
+    OWN = "own"
+    REPO = "repo"
+    BOTH = "both"
+    AUTO = "auto"
+
+
+#: Every stage of a case in the order it runs. A failure names one of them.
+STAGES: dict[str, tuple[str, ...]] = {
+    "prepare": ("source", "eager"),
+    "dynamo": ("signature", "model_patches", "pytree", "shapes", "trace", "state_cleanup"),
+    "onnx": (
+        "torch_patches",
+        "onnx_patches",
+        "node_fixes",
+        "decompose",
+        "translate",
+        "optimize",
+        "ir_fixes",
+    ),
+    "executorch": (
+        "backend_preparation",
+        "torch_patches",
+        "executorch_patches",
+        "program_fixes",
+        "node_fixes",
+        "lower",
+        "emit",
+    ),
+    "check": ("load", "run", "parity"),
+}
+
+
+#: Components that reports know by name; one alone is ``model``.
+COMPONENTS: tuple[str, ...] = (
+    "model",
+    "encoder",
+    "prefill",
+    "decode",
+    "prompt_encoder",
+    "vision_encoder",
+    "audio_encoder",
+    "multi_modal_projector",
+    "embedding",
+    "language_model",
+    "lm_head",
+)
+
+
+class OutcomeKind(StrEnum):
+    """How one case ended on one revision. Only ``PASS`` is a pass."""
+
+    PASS = "pass"
+    PARITY = "parity"
+    ERROR = "error"
+    UNSUPPORTED = "unsupported"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    CRASH = "crash"
+    UNAVAILABLE = "unavailable"
+    NONDETERMINISTIC = "nondeterministic"
+    SKIPPED = "skipped"
+
+
+class UnavailableCause(StrEnum):
+    """Why no model or no inputs could be made; a closed list."""
+
+    MISSING_LIBRARY = "missing library"
+    HUB_ACCESS = "hub access"
+    STATEFUL_FORWARD = "stateful forward"
+    NO_FORWARD = "no forward"
+    INVALID_CONFIG = "invalid config"
+    UNKNOWN_INPUTS = "unknown inputs"
+    TIMEOUT = "timeout"
+    TOO_BIG = "too big"
+
+
+class Source(StrEnum):
+    """Where a model and its inputs may come from, in the order they are asked."""
+
+    REPOSITORY = "repository"  # the function that the repository's settings name
+    MODEL_TESTS = "model tests"  # the checkout's own tests of the model
+    SYNTHESISED = "synthesised"  # a tiny configuration made from the config class
+    CHECKPOINT = "hub checkpoint"  # a checkpoint that the settings name
+
+
+class Variant(StrEnum):
+    """A model's own switch, turned. Which of them a class has is for the runner to find out."""
+
+    CROSS_ATTENTION = "cross_attention"
+    CACHE = "cache"
+    EAGER_ATTENTION = "eager_attention"
+    SDPA = "sdpa"
+    TWO_IMAGES = "two_images"
+
+
+class VerdictKind(StrEnum):
+    """What a change did to a case: base against head."""
+
+    REGRESSION = "regression"
+    FIXED = "fixed"
+    CHANGED = "changed"
+    KNOWN = "known"
+    DRIFT = "drift"
+    INTERFACE = "interface"
+    FLAKY = "flaky"
+    NEW = "new"
+    REMOVED = "removed"
+    OK = "ok"
+    UNCHANGED = "unchanged"
+    NO_BASELINE = "no-baseline"
+
+
+class Record(BaseModel):
+    """Base of everything that is serialised: immutable, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
