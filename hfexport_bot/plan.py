@@ -83,7 +83,7 @@ def plan_cases(
     cases: dict[CaseId, PlannedCase] = {}
     for backend in (each for each in _BACKEND_ORDER if each in backends):
         for module in selection.affected:
-            for name in _names(module):
+            for name in module.classes:
                 for kind in kinds:
                     case = _case(module, name, backend, kind, engines)
                     if case is not None:
@@ -96,14 +96,10 @@ def not_planned(selection: Selection, tasks: Sequence[Task]) -> Iterator[NotRun]
     if Task.FORWARD in tasks:
         return
     for module in selection.affected:
-        for name in _names(module):
+        for name in module.classes:
             file = module.head or module.base
             if file is not None and name not in (*module.head_generating, *module.base_generating):
                 yield NotRun(kind="class", name=f"{file.model}/{name}", reason="it does not generate")
-
-
-def _names(module: AffectedModule) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*module.head_classes, *module.base_classes)))
 
 
 def _case(module: AffectedModule, name: str, backend: Backend, kind: _Kind, engines: Engines) -> PlannedCase | None:
@@ -119,5 +115,5 @@ def _case(module: AffectedModule, name: str, backend: Backend, kind: _Kind, engi
         id=CaseId(model=file.model, class_name=name, backend=backend, **kind._asdict()),
         base_module=base.module if base else None,
         head_module=head.module if head else None,
-        reason=module.reason,
+        reason=module.reason_of(name),
     )

@@ -1,47 +1,42 @@
 """From changed files to the model classes they affect, and to what is not run and why.
 
-Selection is by file: a changed modeling file, or a changed configuration beside it, affects all its model classes; in a
-repository with its own modeling files so does any other changed file that it imports. A change to a checkout's own
-exporters affects the models that they act on (`hfexport_bot.changes.exporters`).
+What changed is a set of symbols (`symbols`); what they affect is found by following their uses (`reach`), in both
+revisions at once. Nothing is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from hfexport_bot.changes.exporters import ByExporters, Hits, affected_by_exporters, is_exporter_file
+from hfexport_bot.changes import policy
+from hfexport_bot.changes.chains import Chains
+from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
-from hfexport_bot.changes.imports import ModelingImports
-from hfexport_bot.changes.layout import (
-    ModelFile,
-    configuration_name,
-    has_odd_name,
-    is_modeling_file,
-    is_test_or_doc,
-    model_file,
-)
-from hfexport_bot.changes.modeling import (
-    SourceError,
-    generating_classes,
-    imports_module,
-    model_classes,
-    parse,
-    public_model_classes,
-    same_code,
-)
-from hfexport_bot.changes.tree import Tree
-from hfexport_bot.schema import Layout, NotRun
+from hfexport_bot.changes.graph import Graph
+from hfexport_bot.changes.layout import ModelFile, has_odd_name, is_modeling_file, is_test_or_doc, model_file
+from hfexport_bot.changes.reach import Node, Reach, Reached
+from hfexport_bot.changes.reading import Sides
+from hfexport_bot.changes.symbols import Compared, Symbol, compare
+from hfexport_bot.changes.tree import StoredTree
+from hfexport_bot.changes.units import BODY
+from hfexport_bot.schema import Layout, NotRun, Task
 
-ONLY_TEXT = "only comments or docstrings changed"
+ONLY_TEXT = "only comments, docstrings or type hints changed"
+NOT_EXPORTED = "not on an exported path"
 _NO_MODEL = "has no model class"
+#: Changed symbols of one file that are named one by one when none of them is run.
+_NAMED = 20
 
 
 @dataclass(frozen=True)
 class AffectedModule:
-    """A modeling file to run: where it is on each side (None: it isn't there), its classes there, those of them that
-    generate, and why."""
+    """A modeling file to run: where it is on each side (None: it isn't there), its affected classes there, and why.
+
+    ``base_generating`` and ``head_generating`` are the classes whose ``generate`` is affected: those that generate
+    among the affected ones, and those affected in nothing else. ``reasons`` by class goes before ``reason``.
+    """
 
     base: ModelFile | None
     head: ModelFile | None
@@ -50,6 +45,18 @@ class AffectedModule:
     reason: str
     base_generating: tuple[str, ...] = ()
     head_generating: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All of them, head's first."""
+        return tuple(
+            dict.fromkeys((*self.head_classes, *self.head_generating, *self.base_classes, *self.base_generating))
+        )
+
+    def reason_of(self, class_name: str) -> str:
+        """Why a class is run."""
+        return self.reasons.get(class_name, self.reason)
 
 
 @dataclass(frozen=True)
@@ -60,220 +67,202 @@ class Selection:
     not_run: tuple[NotRun, ...] = ()
 
 
-def select(
-    changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout, hits: Hits | None = None
-) -> Selection:
+def select(changes: Iterable[FileChange], base: StoredTree, head: StoredTree, layout: Layout) -> Selection:
     """Find the affected model classes.
 
-    ``hits``: where a checkout's own exporters are run, on which cases its patches and fixes acted before
-    (`recorded_hits`); otherwise None, and a change to those exporters affects nothing.
-
-    A file that is no Python on one side takes the other side's classes, so that its cases run and end as
-    errors in stage ``source``. Tests, documents and files that are no Python are not mentioned.
+    A file that is no Python on one side takes the other side's classes, so that its cases run and end as errors in
+    stage ``source``. Files that are neither Python nor tests of models are not mentioned.
     """
-    modeling, others = _sorted_out(changes, layout)
-    by_exporters = ByExporters()
-    if hits is not None:
-        own_exporters = [change for change in others if is_exporter_file(change.path, layout)]
-        others = [change for change in others if change not in own_exporters]
-        by_exporters = affected_by_exporters(own_exporters, base, head, layout, hits)
-    not_run: list[NotRun] = []
-    reasons: dict[str, list[str]] = {}
-    used: set[str] = set()
-    own = set(modeling)
-    moved = {change.old: change.path for change in modeling.values() if change.old}
-    sides = [(tree, ModelingImports(tree, layout)) for tree in (base, head)]
-    for change in (*others, *modeling.values()):
-        if _same(change, *_read(change, base, head)):
-            if change.path not in own:
-                not_run.append(NotRun(kind="file", name=change.path, reason=ONLY_TEXT))
-            continue
-        users = {
-            moved.get(user, user)
-            for (tree, imports), path in zip(sides, (change.old, change.new), strict=True)
-            if path
-            for user in _users(path, tree, imports, layout)
-        }
-        if users:
-            used.add(change.path)
-        elif change.path not in own:
-            not_run.append(NotRun(kind="file", name=change.path, reason=_unused(change.path, layout)))
-        for user in sorted(users - {change.path}):
-            modeling.setdefault(user, FileChange(user, user))
-            reasons.setdefault(user, []).append(f"{PurePosixPath(change.path).name} {_verb(change)}")
+    python = [change for change in changes if change.path.endswith(".py") and _counts(change.path, layout)]
+    if not python:
+        return Selection()
+    return _Selecting(python, base, head, layout).selection()
 
-    affected: list[AffectedModule] = []
-    for path in sorted(modeling):
-        found = _examine(modeling[path], base, head, layout, reasons.get(path, []))
-        if isinstance(found, NotRun):
-            if found.reason != _NO_MODEL or path not in used:
-                not_run.append(found)
+
+def _counts(path: str, layout: Layout) -> bool:
+    """Whether a file may affect models: no document, and of the tests only those that make a model's inputs."""
+    if layout is Layout.TRANSFORMERS and path.startswith(policy.TESTS):
+        return policy.is_read(path)
+    return not is_test_or_doc(path)
+
+
+class _Selecting:
+    """One selection at work."""
+
+    def __init__(self, changes: Sequence[FileChange], base: StoredTree, head: StoredTree, layout: Layout) -> None:
+        self._layout = layout
+        self._changes = changes
+        self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
+        self._not_run: list[NotRun] = []
+        self._reached: dict[Node, Reached] = {}
+        self._sides = Sides(base, head, layout)
+        self._modules = self._sides.modules()
+        self._reach = Reach(Graph(self._modules), layout)
+        self._compared: dict[str, Compared] = {}
+        for change in changes:
+            old = base.read(change.old) if change.old else None
+            new = head.read(change.new) if change.new else None
+            self._compared[change.path] = compare(change.path, old, new)
+
+    def selection(self) -> Selection:
+        """Everything affected, by path, and everything that is not run, by name."""
+        symbols = [symbol for change in self._changes for symbol in self._symbols(change)]
+        seeds: dict[Node, list[Symbol]] = {}
+        for symbol in symbols:
+            seeds.setdefault(self._seed(symbol), []).append(symbol)
+        reached = self._reach.affected(seeds)
+        chains = Chains(reached, seeds, self._facts)
+        reasons: dict[tuple[str, str], tuple[Task, str]] = {}
+        for (path, name), node in self._model_classes(reached):
+            reasons.setdefault((path, name), (reached[node].task, chains.text(node, name)))
+        for change in self._changes:
+            self._whole_file(change, reasons)
+        affected = [*self._modules_of(reasons)]
+        self._tell_unused(seeds, reasons)
+        return Selection(tuple(affected), tuple(sorted(self._not_run, key=lambda entry: (entry.name, entry.reason))))
+
+    # -- what changed --------------------------------------------------------------------------------------------
+
+    def _symbols(self, change: FileChange) -> Iterator[Symbol]:
+        compared = self._compared[change.path]
+        if compared.both_broken and compared.error is not None:
+            where = f"syntax error on both sides, line {compared.error.line}: {compared.error}"
+            self._leave_out(change.path, where)
+        elif not compared.symbols and compared.error is not None:
+            self._leave_out(change.path, f"syntax error, line {compared.error.line}: {compared.error}")
+        elif not compared.symbols and change.old == change.new:
+            self._leave_out(change.path, ONLY_TEXT)
+        elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
+            self._modular(change)
         else:
-            affected.append(found)
-    reason = "not used in an export to torch.export, ONNX or ExecuTorch"
-    not_run += [NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused]
-    affected = _with_exporters(affected, by_exporters, base, head, layout)
-    return Selection(tuple(affected), tuple(sorted(not_run, key=lambda entry: entry.name)))
+            yield from compared.symbols
+            if change.old and change.new and change.old != change.new:
+                # Whoever used the old path finds nothing there.
+                for symbol in compared.symbols:
+                    yield Symbol(change.old, symbol.definition, symbol.part, symbol.how)
+                names = self._facts(change.old)
+                for name in sorted({name for facts in names for name in facts.rows}):
+                    yield Symbol(change.old, name, "", "removed")
 
+    def _modular(self, change: FileChange) -> None:
+        """A modular file is run as what it generates: nothing of it that did not change is new."""
+        folder, _, name = change.path.rpartition("/")
+        made = [
+            path
+            for path in self._sides.head
+            if path.rpartition("/")[0] == folder and self._sides.head[path].generated == name
+        ]
+        changed = {each.path for each in self._changes}
+        if not changed.intersection(made):
+            names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
+            self._leave_out(change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same")
 
-def _with_exporters(
-    affected: list[AffectedModule], by_exporters: ByExporters, base: Tree, head: Tree, layout: Layout
-) -> list[AffectedModule]:
-    """``affected`` with what a change to exporters affects."""
-    found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
-    for path, classes in by_exporters.classes.items():
-        (base_names, base_generating), (head_names, head_generating) = (
-            _defined(tree.read(path), classes) for tree in (base, head)
-        )
-        known = found.get(path)
-        reasons = dict.fromkeys(reason for each in classes.values() for reason in each)
-        found[path] = AffectedModule(
-            base=model_file(path, layout) if base.read(path) is not None else None,
-            head=model_file(path, layout) if head.read(path) is not None else None,
-            base_classes=_joined(known.base_classes if known else (), base_names),
-            head_classes=_joined(known.head_classes if known else (), head_names),
-            reason="; ".join([*([known.reason] if known else []), *reasons]),
-            base_generating=_joined(known.base_generating if known else (), base_generating),
-            head_generating=_joined(known.head_generating if known else (), head_generating),
-        )
-        if known is not None:
-            found[path] = replace(found[path], base=known.base, head=known.head)
-    return [found[path] for path in sorted(found)]
+    def _seed(self, symbol: Symbol) -> Node:
+        return Node(symbol.path, symbol.definition, symbol.part)
 
+    def _facts(self, path: str) -> Sequence[Facts]:
+        return self._modules.facts.get(path, ())
 
-def _defined(source: bytes | None, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of the names that a file defines as models, and as ones that generate."""
-    try:
-        module = parse(source or b"")
-    except SourceError:
-        return (), ()
-    known, generating = model_classes(module), generating_classes(module)
-    return tuple(n for n in names if n in known), tuple(n for n in names if n in generating)
+    # -- what it affects -----------------------------------------------------------------------------------------
 
+    def _model_classes(self, reached: Reached) -> Iterator[tuple[tuple[str, str], Node]]:
+        """The public model classes among what was reached, and those whose inputs a reached test makes."""
+        for node in reached:
+            if node.part:
+                continue
+            if is_modeling_file(node.path, self._layout):
+                if any(node.definition in facts.public for facts in self._facts(node.path)):
+                    yield (node.path, node.definition), node
+            elif self._layout is Layout.TRANSFORMERS and node.path.startswith("tests/models/"):
+                for owner in self._tested(node):
+                    yield owner, node
 
-def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+    def _tested(self, node: Node) -> Iterator[tuple[str, str]]:
+        """The model classes that a test class tests: those it lists, or else all of its model."""
+        folder = policy.MODELS + node.path.split("/")[2] + "/"
+        for facts in self._facts(node.path):
+            definition = facts.definitions.get(node.definition)
+            if definition is None or definition.kind != "class" or not node.definition.endswith("Test"):
+                continue
+            listed = definition.parts.get("all_model_classes")
+            for path, versions in self._modules.facts.items():
+                if path.startswith(folder) and is_modeling_file(path, self._layout):
+                    for name in dict.fromkeys(name for each in versions for name in each.public):
+                        if listed is None or name in listed.names:
+                            yield path, name
 
+    def _whole_file(self, change: FileChange, reasons: dict[tuple[str, str], tuple[Task, str]]) -> None:
+        """A modeling file that moved, or is no Python on one side, is run with all its classes."""
+        compared = self._compared[change.path]
+        moved = change.old != change.new and change.old and change.new
+        if not is_modeling_file(change.path, self._layout) or not (moved or (compared.error and not compared.both_broken)):
+            return
+        name = PurePosixPath(change.path).name
+        reason = f"{name} moved from {change.old}" if moved else f"{name} is no Python on one side: {compared.error}"
+        paths = [path for path in (change.new, change.old) if path and is_modeling_file(path, self._layout)]
+        for path in paths:
+            for facts in self._facts(path):
+                for each in facts.public:
+                    known = reasons.get((path, each))
+                    text = f"{reason}; {known[1]}" if known and moved and "removed" not in known[1] else reason
+                    reasons[change.path, each] = (Task.FORWARD, text)
 
-def _sorted_out(changes: Iterable[FileChange], layout: Layout) -> tuple[dict[str, FileChange], list[FileChange]]:
-    """The changed modeling files by path, and the other Python files that neither test nor document."""
-    modeling: dict[str, FileChange] = {}
-    others: list[FileChange] = []
-    for change in (each for each in changes if each.path.endswith(".py")):
-        if part := _restricted(change, lambda path: is_modeling_file(path, layout)):
-            modeling[part.path] = part
-        elif part := _restricted(change, lambda path: configuration_name(path, layout) is not None):
-            others.append(part)
-        elif not is_test_or_doc(change.path):
-            others.append(change)
-    return modeling, others
+    def _modules_of(self, reasons: Mapping[tuple[str, str], tuple[Task, str]]) -> Iterator[AffectedModule]:
+        by_path: dict[str, dict[str, tuple[Task, str]]] = {}
+        for (path, name), found in reasons.items():
+            path = self._moved.get(path, path)
+            by_path.setdefault(path, {}).setdefault(name, found)
+        back = {new: old for old, new in self._moved.items()}
+        for path in sorted(by_path):
+            if has_odd_name(path):
+                self._leave_out(
+                    path, "its path has characters other than letters, digits and _ . - /, which a case id can't hold"
+                )
+                continue
+            old = back.get(path, path)
+            old = old if is_modeling_file(old, self._layout) else ""
+            base, head = self._sides.base.get(old), self._sides.head.get(path)
+            on_base, on_head = base or Facts(), head or Facts()
+            # A side that can't be read runs the other side's classes.
+            on_base, on_head = (
+                on_head if on_base.error and head else on_base,
+                on_base if on_head.error and base else on_head,
+            )
+            found = by_path[path]
+            plain = {name for name, (task, _) in found.items() if task is Task.FORWARD}
+            module = AffectedModule(
+                base=model_file(old, self._layout) if base else None,
+                head=model_file(path, self._layout) if head and is_modeling_file(path, self._layout) else None,
+                base_classes=tuple(name for name in on_base.public if name in plain),
+                head_classes=tuple(name for name in on_head.public if name in plain),
+                reason=next(iter(found.values()))[1],
+                base_generating=tuple(name for name in on_base.generating if name in found),
+                head_generating=tuple(name for name in on_head.generating if name in found),
+                reasons={name: text for name, (_, text) in found.items()},
+            )
+            if module.classes:
+                yield module
 
+    # -- what is not run -----------------------------------------------------------------------------------------
 
-def _restricted(change: FileChange, wanted: Callable[[str], bool]) -> FileChange | None:
-    """The change as seen by files of one kind: a file renamed to another kind was deleted there."""
-    old = change.old if change.old and wanted(change.old) else None
-    new = change.new if change.new and wanted(change.new) else None
-    return FileChange(old, new) if old or new else None
+    def _tell_unused(self, seeds: Mapping[Node, Sequence[Symbol]], reasons: Mapping[tuple[str, str], object]) -> None:
+        """Name the changed symbols that lead to no class that is run; a file as a whole where none of it does."""
+        unused: dict[str, list[Symbol]] = {}
+        for seed, symbols in seeds.items():
+            if not any(owner in reasons for owner, _ in self._model_classes(self._reach.affected([seed]))):
+                unused.setdefault(seed.path, []).extend(symbols)
+        for path, symbols in unused.items():
+            if path in self._moved or any(symbol.path in self._moved for symbol in symbols):
+                continue
+            test = path.startswith(policy.TESTS) and self._layout is Layout.TRANSFORMERS
+            why = "only checks of a test changed, nothing that makes a model's inputs" if test else NOT_EXPORTED
+            every = self._compared[path].symbols if path in self._compared else ()
+            whole = len(symbols) == len(every) and all(symbol.how != "changed" for symbol in symbols)
+            if test or whole or len(symbols) > _NAMED:
+                self._leave_out(path, why)
+            else:
+                for symbol in symbols:
+                    self._not_run.append(NotRun(kind="symbol", name=f"{path}:{symbol.name}", reason=why))
 
-
-def _verb(change: FileChange) -> str:
-    if change.old is None:
-        return "was added"
-    if change.new is None:
-        return "was deleted"
-    return "changed" if change.old == change.new else f"moved from {change.old}"
-
-
-def _read(change: FileChange, base: Tree, head: Tree) -> tuple[bytes | None, bytes | None]:
-    old = base.read(change.old) if change.old else None
-    new = head.read(change.new) if change.new else None
-    return old, new
-
-
-def _same(change: FileChange, old: bytes | None, new: bytes | None) -> bool:
-    """Whether a file stayed where it is and runs the same code."""
-    return change.old == change.new and old is not None and new is not None and same_code(old, new)
-
-
-def _users(path: str, tree: Tree, imports: ModelingImports, layout: Layout) -> set[str]:
-    """The modeling files that a file's code gets into. In a transformers checkout only configurations are followed:
-    nearly every model imports its shared code."""
-    name = configuration_name(path, layout)
-    users = set(_beside(path, name, tree, layout)) if name is not None else set()
-    return users | imports.users(path) if layout is Layout.MODELING else users
-
-
-def _unused(path: str, layout: Layout) -> str:
-    if configuration_name(path, layout) is not None:
-        return "a configuration that no modeling file beside it uses"
-    return "not a modeling file" + (", and none imports it" if layout is Layout.MODELING else "")
-
-
-def _beside(configuration: str, name: str, tree: Tree, layout: Layout) -> tuple[str, ...]:
-    """The modeling files beside a configuration that share its name or import it."""
-    folder = configuration.rpartition("/")[0]
-    module = PurePosixPath(configuration).stem
-    beside = (
-        path for path in tree.files(folder) if path.rpartition("/")[0] == folder and is_modeling_file(path, layout)
-    )
-    return tuple(
-        path for path in beside if PurePosixPath(path).stem == f"modeling_{name}" or _imports(tree.read(path), module)
-    )
-
-
-def _imports(source: bytes | None, module: str) -> bool:
-    try:
-        return source is not None and imports_module(parse(source), module)
-    except SourceError:
-        return False
-
-
-def _examine(change: FileChange, base: Tree, head: Tree, layout: Layout, reasons: list[str]) -> AffectedModule | NotRun:
-    """Decide on one modeling file; ``reasons`` are those beyond its own change."""
-    if has_odd_name(change.path):
-        reason = "its path has characters other than letters, digits and _ . - /, which a case id can't hold"
-        return NotRun(kind="file", name=change.path, reason=reason)
-    old, new = _read(change, base, head)
-    same = _same(change, old, new)
-    if same and not reasons:
-        return NotRun(kind="file", name=change.path, reason=ONLY_TEXT)
-
-    on_base, base_error = _read_classes(old)
-    on_head, head_error = _read_classes(new)
-    if error := head_error or base_error:
-        # A side that can't be read runs the other side's classes.
-        on_base = on_head if base_error else on_base
-        on_head = on_base if head_error else on_head
-        where = " on both sides" if base_error and head_error else ""
-        reason = f"syntax error{where}, line {error.line}: {error}"
-    else:
-        reason = _NO_MODEL
-    if not on_base.models and not on_head.models:
-        return NotRun(kind="file", name=change.path, reason=reason)
-    if not same:
-        reasons = [f"{PurePosixPath(change.path).name} {_verb(change)}", *reasons]
-    return AffectedModule(
-        base=model_file(change.old, layout) if change.old and old is not None else None,
-        head=model_file(change.new, layout) if change.new and new is not None else None,
-        base_classes=on_base.models,
-        head_classes=on_head.models,
-        reason="; ".join(reasons),
-        base_generating=on_base.generating,
-        head_generating=on_head.generating,
-    )
-
-
-@dataclass(frozen=True)
-class _Classes:
-    models: tuple[str, ...] = ()
-    generating: tuple[str, ...] = ()
-
-
-def _read_classes(source: bytes | None) -> tuple[_Classes, SourceError | None]:
-    if source is None:
-        return _Classes(), None
-    try:
-        module = parse(source)
-    except SourceError as error:
-        return _Classes(), error
-    return _Classes(public_model_classes(module), generating_classes(module)), None
+    def _leave_out(self, path: str, reason: str) -> None:
+        self._not_run.append(NotRun(kind="file", name=path, reason=reason))

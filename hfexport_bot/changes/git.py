@@ -155,10 +155,34 @@ class Git:
         listed = self._checked(*arguments, *(["--", folder.rstrip("/") + "/"] if folder else []))
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
-    def _checked(self, *arguments: str) -> bytes:
+    def blobs(self, sha: str) -> dict[str, str]:
+        """The id of every file's content at a commit, by path; submodules and links are left out."""
+        listed = self._checked("ls-tree", "-r", "-z", "--full-tree", sha)
+        entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100"))
+        return {os.fsdecode(path): head.split()[2].decode() for head, _, path in entries}
+
+    def contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        """The bytes of many blobs in one go; missing ones are left out."""
+        if not blobs:
+            return {}
+        answer = self._checked("cat-file", "--batch", data="".join(f"{blob}\n" for blob in blobs).encode())
+        found: dict[str, bytes] = {}
+        position = 0
+        for blob in blobs:
+            end = answer.index(b"\n", position)
+            head = answer[position:end].split()
+            position = end + 1
+            if head[1:2] != [b"blob"]:
+                continue
+            size = int(head[2])
+            found[blob] = answer[position : position + size]
+            position += size + 1
+        return found
+
+    def _checked(self, *arguments: str, data: bytes | None = None) -> bytes:
         """Run a command that only fails when objects are missing."""
         try:
-            return self._run(*arguments)
+            return self._run(*arguments, data=data)
         except GitError as error:
             last = (str(error).splitlines() or ["no message"])[-1]
             raise UsageError(

@@ -13,6 +13,8 @@ _IMPORTED_MODEL = re.compile(r"[A-Z]\w*(?:Model|For[A-Z]\w*)")
 _NO_MODELS = frozenset({"BaseModel", "RootModel"})  # pydantic's
 # What an imported base class must be called to count as a model that generates.
 _IMPORTED_GENERATING = re.compile(r"[A-Z]\w*(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)")
+# Decorators that only write a docstring.
+_DOCUMENTING = re.compile(r"\w*docstrings?(?:_to_model_forward)?")
 # Imported mixins that bring a forward: transformers' modeling_layers.
 _IMPORTED_FORWARD = re.compile(r"GenericFor\w+")
 
@@ -107,11 +109,12 @@ def imports_module(module: ast.Module, name: str) -> bool:
 
 
 def alike(old: object, new: object) -> bool:
-    """Whether two trees, or lists of them, are the same code, wherever it stands. An own walk: dumping both to text
-    takes five times as long."""
+    """Whether two trees run the same code. Positions, bare strings, type hints of functions and what decorators that
+    only write a docstring are given do not count. An own walk: dumping both to text takes five times as long."""
     if isinstance(old, ast.AST):
+        skipped = _NOT_RUN.get(type(old), ())
         return type(old) is type(new) and all(
-            alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields
+            alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields if name not in skipped
         )
     if isinstance(old, list) and isinstance(new, list):
         old, new = _code(old), _code(new)
@@ -119,8 +122,16 @@ def alike(old: object, new: object) -> bool:
     return type(old) is type(new) and old == new
 
 
+#: Fields of functions that their callers never see.
+_NOT_RUN: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.FunctionDef: ("returns", "type_comment"),
+    ast.AsyncFunctionDef: ("returns", "type_comment"),
+    ast.arg: ("annotation", "type_comment"),
+}
+
+
 def _code(nodes: list[ast.AST]) -> list[ast.AST]:
-    """Statements that do something: neither a bare string, docstring or not, nor ``pass``."""
+    """Nodes that do something: neither a bare string, docstring or not, nor ``pass``, nor a decorator that documents."""
     return [
         node
         for node in nodes
@@ -128,26 +139,38 @@ def _code(nodes: list[ast.AST]) -> list[ast.AST]:
         and not (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         )
+        and not (isinstance(node, ast.Call | ast.Name | ast.Attribute) and is_documenting(node))
     ]
+
+
+def is_documenting(decorator: ast.expr) -> bool:
+    """Whether a decorator only writes a docstring."""
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    return bool(_DOCUMENTING.fullmatch(name))
 
 
 def _classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
     """Top-level classes, those under ``if is_x_available():`` and ``try:`` included."""
+    return (node for node in _statements(body) if isinstance(node, ast.ClassDef))
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
-        if isinstance(node, ast.ClassDef):
-            yield node
-        elif isinstance(node, ast.If):
-            yield from _classes(node.body + node.orelse)
+        if isinstance(node, ast.If):
+            yield from _statements(node.body + node.orelse)
         elif isinstance(node, ast.Try):
             handlers = [statement for handler in node.handlers for statement in handler.body]
-            yield from _classes(node.body + handlers + node.orelse + node.finalbody)
+            yield from _statements(node.body + handlers + node.orelse + node.finalbody)
+        else:
+            yield node
 
 
 def _imported_names(module: ast.Module) -> dict[str, str]:
-    """Local name to original name, for names imported under another."""
+    """Local name to original name, for names imported under another where a class may use them as its base."""
     return {
         alias.asname: alias.name
-        for node in ast.walk(module)
+        for node in _statements(module.body)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,18 @@ class Tree(Protocol):
         ...
 
 
+class StoredTree(Tree, Protocol):
+    """A tree that knows each file's content by an id."""
+
+    def blobs(self) -> Mapping[str, str]:
+        """The id of every file's content, by path."""
+        ...
+
+    def contents(self, blobs: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of each id."""
+        ...
+
+
 @dataclass(frozen=True)
 class GitTree:
     """A commit of a repository, read from its objects."""
@@ -38,6 +51,12 @@ class GitTree:
 
     def files(self, folder: str = "") -> tuple[str, ...]:
         return self.git.files(self.sha, folder)
+
+    def blobs(self) -> Mapping[str, str]:
+        return self.git.blobs(self.sha)
+
+    def contents(self, blobs: Sequence[str]) -> Mapping[str, bytes]:
+        return self.git.contents(blobs)
 
 
 @dataclass(frozen=True)
@@ -79,3 +98,15 @@ class MappingTree:
     def files(self, folder: str = "") -> tuple[str, ...]:
         start = folder.rstrip("/") + "/" if folder else ""
         return tuple(sorted(path for path in self.sources if path.startswith(start)))
+
+    def blobs(self) -> Mapping[str, str]:
+        return {path: _content_id(self.read(path) or b"") for path in self.sources}
+
+    def contents(self, blobs: Sequence[str]) -> Mapping[str, bytes]:
+        by_id = {_content_id(source): source for source in map(self.read, self.sources) if source is not None}
+        return {blob: by_id[blob] for blob in blobs if blob in by_id}
+
+
+def _content_id(source: bytes) -> str:
+    """As git names a blob."""
+    return hashlib.sha1(b"blob %d\0" % len(source) + source, usedforsecurity=False).hexdigest()

@@ -49,7 +49,7 @@ class CaseReport(Record):
 class NotRun(Record):
     """Something the change touches that was not run, and why."""
 
-    kind: Literal["file", "class", "case"]
+    kind: Literal["file", "symbol", "class", "case"]
     name: Said
     reason: Said
 

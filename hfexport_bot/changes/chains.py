@@ -1,0 +1,86 @@
+"""Why a class is affected: the chain from what changed to it, and the file that its author may edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from hfexport_bot.changes.facts import Facts
+from hfexport_bot.changes.reach import Node, Reached
+from hfexport_bot.changes.symbols import Symbol
+from hfexport_bot.changes.units import BODY
+
+#: Links of a chain that are shown.
+_SHOWN = 5
+#: Changed symbols that are named where a definition has several.
+_NAMED = 3
+
+
+class Chains:
+    """Writes reasons.
+
+    Args:
+        reached: what was reached, each node with the one before.
+        seeds: the changed symbols of each node that a chain may start from.
+        facts: the facts of a file.
+    """
+
+    def __init__(
+        self, reached: Reached, seeds: Mapping[Node, Sequence[Symbol]], facts: Callable[[str], Sequence[Facts]]
+    ) -> None:
+        self._reached = reached
+        self._facts = facts
+        # Members of a class are seeds of their own and one node: it is affected by all of them.
+        self._symbols: dict[Node, list[Symbol]] = {}
+        for seed, symbols in seeds.items():
+            for node in {seed, Node(seed.path, seed.definition)}:
+                self._symbols.setdefault(node, []).extend(symbols)
+
+    def text(self, node: Node, class_name: str) -> str:
+        """The chain that leads to a node, ending in a class."""
+        links: list[str] = []
+        current: Node | None = node
+        first = node
+        while current is not None:
+            name = _name(current)
+            if not links or links[-1] != name:
+                links.append(name)
+            first = current
+            current = self._reached[current].before
+        links.reverse()
+        if links[-1] != class_name:
+            links.append(class_name)
+        symbols = self._symbols.get(first, [])
+        start = self._start(symbols) if symbols else f"{links[0]} changed"
+        rest = links[1:]
+        if len(rest) > _SHOWN:
+            rest = [*rest[:2], "…", *rest[2 - _SHOWN :]]
+        return " → ".join([start, *rest])
+
+    def _start(self, symbols: Sequence[Symbol]) -> str:
+        names = list(dict.fromkeys(symbol.name for symbol in symbols))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        hows = {symbol.how for symbol in symbols}
+        how = "changed" if len(hows) > 1 or "changed" in hows else f"{'were' if len(names) > 1 else 'was'} {hows.pop()}"
+        path = symbols[0].path
+        return f"{', '.join(names[:_NAMED])}{more} {how} in {self._edited(path)}{self._copied(symbols[0])}"
+
+    def _edited(self, path: str) -> str:
+        """The file that the author of a change to ``path`` edits."""
+        for facts in self._facts(path):
+            if facts.generated:
+                return facts.generated
+        return PurePosixPath(path).name
+
+    def _copied(self, symbol: Symbol) -> str:
+        for facts in self._facts(symbol.path):
+            definition = facts.definitions.get(symbol.definition)
+            if definition is not None and definition.copied:
+                return f", a copy of {definition.copied}"
+        return ""
+
+
+def _name(node: Node) -> str:
+    if node.definition == BODY:
+        return f"module-level code of {PurePosixPath(node.path).name}"
+    return Symbol(*node).name

@@ -1,0 +1,223 @@
+"""What one Python file says, without running it: its definitions, the names each of them uses, and its imports.
+
+Facts depend on nothing but the file's bytes, so that they are kept by git blob (`store`). `VERSION` moves whenever
+they would come out otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
+from hfexport_bot.changes.uses import Part, read_part
+from hfexport_bot.changes.units import take_apart
+
+VERSION = 1
+#: Larger files are data, not code.
+MAX_BYTES = 4 << 20
+
+_END = re.compile(r"[.\[]")
+_GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
+_COPIED = re.compile(rb"# Copied from transformers\.(\S+)")
+#: Never part of a repository.
+_ELSEWHERE = sys.stdlib_module_names | {"numpy", "torch"}
+_BUILTINS = frozenset(dir(builtins))
+
+
+class Import(NamedTuple):
+    """A name bound by an import: ``name`` is None where the module itself is bound."""
+
+    local: str
+    level: int
+    module: str
+    name: str | None
+
+
+class Definition(NamedTuple):
+    """A function, class or constant of a module's level; ``parts`` by member or entry, see `units.Unit`. ``copied`` is
+    where it says that it was copied from."""
+
+    kind: str
+    line: int
+    bases: Sequence[str]
+    parts: Mapping[str, Part]
+    copied: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All facts of a file. ``error`` says why it could not be read, with its line; it then has no others.
+
+    ``rows`` are the definitions as they are stored; `definitions` takes them apart when they are first asked for.
+    ``inner``: imports inside functions, each with its definition and part. ``models`` are the model classes, ``public``
+    those the file offers, ``generating`` those that generate. ``generated`` is the name of the modular file it was
+    generated from. ``lazy``: the package offers what its files' ``__all__`` name.
+    """
+
+    error: tuple[str, int] | None = None
+    rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    imports: Sequence[Import] = ()
+    inner: Sequence[tuple[Import, str, str]] = ()
+    stars: Sequence[tuple[int, str]] = ()
+    exports: Sequence[str] | None = None
+    structure: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lazy: bool = False
+    generated: str = ""
+    models: Sequence[str] = ()
+    public: Sequence[str] = ()
+    generating: Sequence[str] = ()
+
+    @cached_property
+    def definitions(self) -> Mapping[str, Definition]:
+        """The definitions by name."""
+        return {
+            name: Definition(kind, line, bases, {key: Part(*part) for key, part in parts.items()}, copied)
+            for name, (kind, line, bases, parts, copied) in self.rows.items()
+        }
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        return json.dumps([getattr(self, each.name) for each in fields(self)], separators=(",", ":")).encode()
+
+    @classmethod
+    def load(cls, text: bytes) -> Facts:
+        """From what `dump` gave."""
+        error, rows, imports, inner, stars, *rest = json.loads(text)
+        return cls(
+            (error[0], error[1]) if error else None,
+            rows,
+            [Import(*row) for row in imports],
+            [(Import(*row), definition, part) for row, definition, part in inner],
+            [(level, module) for level, module in stars],
+            *rest,
+        )
+
+
+def read_facts(source: bytes) -> Facts:
+    """Read a file's facts. What is no Python, or too large, has an error instead of them."""
+    if len(source) > MAX_BYTES:
+        return Facts(error=(f"larger than {MAX_BYTES >> 20} MiB", 0))
+    try:
+        module = parse(source)
+        return _facts(module, source)
+    except SourceError as error:
+        return Facts(error=(str(error), error.line))
+    except RecursionError:
+        return Facts(error=("nested too deeply", 0))
+
+
+def _facts(module: ast.Module, source: bytes) -> Facts:
+    units = take_apart(module)
+    imports, stars = _imports(units.imports)
+    imports = [each for each in imports if each.level or each.module.partition(".")[0] not in _ELSEWHERE]
+    bound = {each.local for each in imports}
+    local = bound | units.definitions.keys()
+    copied = _copied(source)
+    definitions = {
+        name: Definition(
+            unit.kind,
+            unit.line,
+            [base for base in map(_dotted, unit.bases) if base],
+            {key: _known(read_part(nodes, unit.kind), local, bool(stars)) for key, nodes in unit.parts.items()},
+            copied.get(name, ""),
+        )
+        for name, unit in units.definitions.items()
+    }
+    header = _GENERATED.search(source, 0, 4096)
+    exports, structure = _offers(units.offers)
+    models = model_classes(module)
+    inner = [
+        (Import(*row), name, key)
+        for name, definition in definitions.items()
+        for key, part in definition.parts.items()
+        for row in part.imports
+        if row[1] or str(row[2]).partition(".")[0] not in _ELSEWHERE
+    ]
+    return Facts(
+        rows=definitions,
+        imports=imports,
+        inner=inner,
+        stars=stars,
+        exports=exports,
+        structure=structure,
+        lazy=b"define_import_structure" in source,
+        generated=header[1].decode() if header else "",
+        models=models,
+        public=public_model_classes(module) if models else (),
+        generating=generating_classes(module) if models else (),
+    )
+
+
+def _known(part: Part, local: set[str], stars: bool) -> Part:
+    """Without names that the file neither defines nor imports; with a star import, they may be its."""
+    kept = [name for name in part.names if (root := _END.split(name, 1)[0]) in local or (stars and root not in _BUILTINS)]
+    return part._replace(names=kept, imports=part.imports)
+
+
+def _imports(nodes: Sequence[ast.Import | ast.ImportFrom]) -> tuple[list[Import], list[tuple[int, str]]]:
+    imports: list[Import] = []
+    stars: list[tuple[int, str]] = []
+    for node in nodes:
+        for row in import_rows(node):
+            if row.name == "*":
+                stars.append((row.level, row.module))
+            else:
+                imports.append(row)
+    return imports, stars
+
+
+def import_rows(node: ast.Import | ast.ImportFrom) -> list[Import]:
+    """The names that an import statement binds; the name of a star import is ``*``."""
+    if isinstance(node, ast.ImportFrom):
+        return [Import(a.asname or a.name, node.level, node.module or "", a.name) for a in node.names]
+    return [
+        Import(a.asname, 0, a.name, None) if a.asname else Import(a.name.partition(".")[0], 0, a.name.partition(".")[0], None)
+        for a in node.names
+    ]
+
+
+def _offers(nodes: Sequence[ast.stmt]) -> tuple[list[str] | None, dict[str, list[str]]]:
+    """What ``__all__`` and ``_import_structure`` say, where it is written out."""
+    exports: list[str] | None = None
+    structure: dict[str, list[str]] = {}
+    for node in nodes:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value = getattr(node, "value", None)
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            structure[str(target.slice.value)] = _strings(value)
+        elif isinstance(target, ast.Name) and target.id == "__all__":
+            exports = [*(exports or []), *_strings(value)]
+        elif isinstance(value, ast.Dict):
+            for key, item in zip(value.keys, value.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    structure[str(key.value)] = _strings(item)
+    return exports, structure
+
+
+def _strings(node: ast.AST | None) -> list[str]:
+    found = [] if node is None else [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    return [each for each in found if isinstance(each, str)]
+
+
+def _copied(source: bytes) -> dict[str, str]:
+    """Name of each definition under a ``# Copied from`` comment, and what that names."""
+    found: dict[str, str] = {}
+    for match in _COPIED.finditer(source):
+        after = re.match(rb"[^\n]*\n(?:\s*@[^\n]*\n)*\s*(?:class|def) (\w+)", source[match.end() : match.end() + 600])
+        if after and source[match.start() - 1 : match.start()] in (b"", b"\n"):
+            found[after[1].decode()] = match[1].decode()
+    return found
+
+
+def _dotted(node: ast.expr) -> str:
+    target = node.value if isinstance(node, ast.Subscript) else node
+    text = ast.unparse(target)
+    return text if re.fullmatch(r"[\w.]+", text) else ""

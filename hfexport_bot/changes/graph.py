@@ -1,0 +1,252 @@
+"""Who uses what: the definitions of a repository, the uses of each of them, and which class derives from which.
+
+Nothing is worked out before it is asked for: a change usually touches little of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from typing import NamedTuple
+
+from hfexport_bot.changes.facts import Definition
+from hfexport_bot.changes.modules import ANYTHING, Modules, Target
+from hfexport_bot.changes.units import BODY
+
+
+class Use(NamedTuple):
+    """A part of a definition, and how it uses something: ``after`` is what follows the name, ``["key"]`` or ``.name``."""
+
+    path: str
+    definition: str
+    part: str
+    after: str = ""
+
+
+class Mention(NamedTuple):
+    """A part of a definition that takes an attribute: of self (``own``), of the definition ``root``, or of anything."""
+
+    path: str
+    definition: str
+    part: str
+    own: bool
+    root: str
+
+
+class Graph:
+    """The uses between all definitions of some files."""
+
+    def __init__(self, modules: Modules) -> None:
+        self.modules = modules
+        self.users = cache(self._users)
+        self.children = cache(self._children)
+        self.ancestors = cache(self._ancestors)
+        self.descendants = cache(self._descendants)
+        self._words = cache(self._read_words)
+
+    def definition(self, path: str, name: str) -> Definition | None:
+        """A definition, its parts those of all versions of the file."""
+        found = [facts.definitions[name] for facts in self.modules.facts.get(path, ()) if name in facts.rows]
+        if len(found) < 2:
+            return found[0] if found else None
+        parts = {key: part for each in reversed(found) for key, part in each.parts.items()}
+        return found[-1]._replace(parts=parts, bases=[*dict.fromkeys(base for each in found for base in each.bases)])
+
+    # -- uses by name --------------------------------------------------------------------------------------------
+
+    def _users(self, path: str, name: str) -> tuple[Use, ...]:
+        """Every part that uses a definition by name, the definition itself left out."""
+        found: dict[Use, None] = {}
+        for user, local in ((path, name), *self._bindings.get((path, name), ()), *self._bindings.get((path, ANYTHING), ())):
+            for definition, part, after in self._words(user).get(local, ()):
+                if (user, definition) != (path, name):
+                    found[Use(user, definition, part, after)] = None
+        for user, local in self._bindings.get((path, None), ()):
+            for definition, part, after in self._words(user).get(local, ()):
+                first, rest = _first(after)
+                if first in (name, ANYTHING):
+                    found[Use(user, definition, part, rest)] = None
+        for target in ((path, name), (path, ANYTHING)):
+            for user, definition, part in self._inner.get(target, ()):
+                if (user, definition) != (path, name):
+                    found[Use(user, definition, part)] = None
+        return tuple(found)
+
+    @cached_property
+    def _bindings(self) -> Mapping[Target, Sequence[tuple[str, str]]]:
+        """Target to the files that bind it by an import of module level, and under which name."""
+        found: dict[Target, list[tuple[str, str]]] = {}
+        bound: dict[tuple[str, int, str, str | None], tuple[Target, ...]] = {}
+        for path, versions in self.modules.facts.items():
+            folder = path.rpartition("/")[0]
+            for row in {row for facts in versions for row in facts.imports}:
+                key = (folder, *row[1:])
+                if key not in bound:
+                    bound[key] = self.modules.bound(path, row)
+                for target in bound[key]:
+                    found.setdefault(target, []).append((path, row.local))
+            for level, starred in {star for facts in versions for star in facts.stars}:
+                source = self.modules.module(path, level, starred)
+                for name, targets in self.modules.exported(source).items() if source else ():
+                    for target in targets:
+                        found.setdefault(target, []).append((path, name))
+        return found
+
+    @cached_property
+    def _inner(self) -> Mapping[Target, Sequence[tuple[str, str, str]]]:
+        """Target to the definitions and parts that import it in a function."""
+        found: dict[Target, list[tuple[str, str, str]]] = {}
+        for path, versions in self.modules.facts.items():
+            for facts in versions:
+                for row, definition, part in facts.inner:
+                    module = self.modules.module(path, row.level, row.module)
+                    if row.name == ANYTHING and module:
+                        targets: Sequence[Target] = [(self.modules.path(module), ANYTHING)]
+                    else:
+                        targets = self.modules.bound(path, row)
+                    for target in targets:
+                        # A module that is bound in a function: any of its names may be used there.
+                        name = target[1] if target[1] is not None else ANYTHING
+                        found.setdefault((target[0], name), []).append((path, definition, part))
+        return found
+
+    def _read_words(self, path: str) -> Mapping[str, Sequence[tuple[str, str, str]]]:
+        """First word of every name that a file uses to definition, part and what follows the word."""
+        found: dict[str, list[tuple[str, str, str]]] = {}
+        for facts in self.modules.facts.get(path, ()):
+            for name, row in facts.rows.items():
+                for key, part in row[3].items():
+                    for word in part[0]:
+                        first, rest = _first(word)
+                        found.setdefault(first, []).append((name, key, rest))
+        return found
+
+    # -- classes -------------------------------------------------------------------------------------------------
+
+    def resolve(self, path: str, dotted: str) -> tuple[Target, ...]:
+        """The definitions that a dotted name of a file leads to."""
+        first, rest = _first(dotted)
+        targets = self.modules.local(path, first)
+        while rest:
+            first, rest = _first(rest)
+            # A member of a definition belongs to it; a name of a module is looked up there.
+            targets = tuple(
+                found
+                for target in targets
+                for found in (self.modules.local(target[0], first) if target[1] is None else [target])
+            )
+        return targets
+
+    @cached_property
+    def _bases(self) -> Mapping[tuple[str, str], Sequence[Target]]:
+        return {
+            (path, name): [target for base in row[2] for target in self.resolve(path, base)]
+            for path, versions in self.modules.facts.items()
+            for facts in versions
+            for name, row in facts.rows.items()
+            if row[0] == "class" and row[2]
+        }
+
+    @cached_property
+    def _derived(self) -> Mapping[Target, Sequence[tuple[str, str]]]:
+        found: dict[Target, list[tuple[str, str]]] = {}
+        for derived, bases in self._bases.items():
+            for base in bases:
+                found.setdefault(base, []).append(derived)
+        return found
+
+    def _children(self, path: str, name: str) -> Sequence[tuple[str, str]]:
+        return self._derived.get((path, name), ())
+
+    def _descendants(self, path: str, name: str) -> frozenset[Target]:
+        """A class and all that derive from it."""
+        found: set[Target] = {(path, name)}
+        waiting = [(path, name)]
+        while waiting:
+            for child in self.children(*waiting.pop()):
+                if child not in found:
+                    found.add(child)
+                    waiting.append(child)
+        return frozenset(found)
+
+    def _ancestors(self, path: str, name: str) -> frozenset[Target]:
+        """A class and all of the repository that it derives from."""
+        found: set[Target] = {(path, name)}
+        waiting = [(path, name)]
+        while waiting:
+            for base in self._bases.get(waiting.pop(), ()):
+                if base not in found and base[1] is not None:
+                    found.add(base)
+                    waiting.append((base[0], base[1]))
+        return frozenset(found)
+
+    # -- attributes ----------------------------------------------------------------------------------------------
+
+    def mentions(self, attribute: str) -> Iterator[Mention]:
+        """Every part that takes an attribute of this name, by a glob too."""
+        yield from self._mentions.get(attribute, ())
+        for glob, found in self._globs.items():
+            if fnmatchcase(attribute, glob):
+                yield from found
+
+    @cached_property
+    def _mentions(self) -> Mapping[str, Sequence[Mention]]:
+        found: dict[str, list[Mention]] = {}
+        for path, versions in self.modules.facts.items():
+            for facts in versions:
+                for name, row in facts.rows.items():
+                    for key, part in row[3].items():
+                        for attribute in part[1]:
+                            found.setdefault(attribute, []).append(Mention(path, name, key, True, ""))
+                        for attribute in part[2]:
+                            found.setdefault(attribute, []).append(Mention(path, name, key, False, ""))
+                        for word in part[0]:
+                            root, rest = _first(word)
+                            while rest:
+                                attribute, rest = _first(rest)
+                                if attribute[0] != "[":
+                                    found.setdefault(attribute, []).append(Mention(path, name, key, False, root))
+        return found
+
+    @cached_property
+    def _globs(self) -> Mapping[str, Sequence[Mention]]:
+        return {
+            attribute: found
+            for attribute, found in self._mentions.items()
+            if "*" in attribute and attribute.strip("*")
+        }
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tables(self) -> Mapping[str, Sequence[Use]]:
+        """Word to the entries of tables whose value is, or holds, that word as a string."""
+        found: dict[str, list[Use]] = {}
+        for path, versions in self.modules.facts.items():
+            for facts in versions:
+                for name, row in facts.rows.items():
+                    if row[0] == "constant":
+                        for key, part in row[3].items():
+                            if key:
+                                for word in part[3]:
+                                    found.setdefault(word, []).append(Use(path, name, key))
+        return found
+
+
+def _first(word: str) -> tuple[str, str]:
+    """Split ``a.b["c"]`` into ``a`` and ``b["c"]``, ``a["c"].d`` into ``a`` and ``["c"].d``."""
+    if word.startswith("["):
+        end = word.find("]")
+        return word[: end + 1], word[end + 1 :].removeprefix(".")
+    for position, character in enumerate(word):
+        if character == ".":
+            return word[:position], word[position + 1 :]
+        if character == "[":
+            return word[:position], word[position:]
+    return word, ""
+
+
+def is_body(name: str) -> bool:
+    """Whether a definition is the statements that a file runs at import."""
+    return name == BODY

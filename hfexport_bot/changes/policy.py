@@ -1,0 +1,94 @@
+"""What of transformers' shared code is on an exported path: construction, ``forward`` and greedy ``generate``.
+
+Its base classes are used by every model, and hold far more than a model needs to be exported. Of these, a member counts
+where code on an exported path takes it by name. Loading, quantisation, saving, training and decoding other than greedy
+are a boundary: nothing behind it is exported.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Where transformers' package lies in a checkout, its models, and the tables from model types to classes.
+PACKAGE = "src/transformers/"
+MODELS = PACKAGE + "models/"
+AUTO = MODELS + "auto/"
+TESTS = "tests/"
+
+#: Bases whose members count one by one, with all that they derive from.
+MODEL_BASE, CONFIG_BASE, GENERATION_BASE = "PreTrainedModel", "PreTrainedConfig", "GenerationMixin"
+BASES = (MODEL_BASE, CONFIG_BASE, GENERATION_BASE, "GenerationConfig")
+#: The same, with all that derive from them.
+CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
+
+#: Tables that code looks up by what a configuration says. A base looks up what the model at hand has, so that only
+#: models that name the table themselves are affected by its entries.
+REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_INIT_FUNCTIONS"})
+
+#: How a model is built and called: `model_class(config).eval().float()`, then itself or its generate.
+ENTRIES = frozenset({"forward", "eval", "train", "float", "_from_config"})
+GENERATE = "generate"
+#: The table from modes of generation to methods, and what its keys say where decoding is greedy.
+GENERATION_MODES = "GENERATION_MODES_MAPPING"
+GREEDY = "GREEDY_SEARCH"
+
+#: Methods behind the boundary, whoever defines them.
+BOUNDARY = frozenset(
+    {
+        *("from_pretrained", "save_pretrained", "push_to_hub", "_load_pretrained_model", "_finalize_model_loading"),
+        *("get_init_context", "register_for_auto_class", "load_adapter", "add_adapter"),
+        *("dequantize", "loss_function", "resize_token_embeddings", "get_memory_footprint", "num_parameters"),
+        *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "_set_gradient_checkpointing"),
+        *("_assisted_decoding", "_beam_search", "generate_batch", "load_custom_generate"),
+    }
+)
+#: Files and folders of the package behind it.
+_BOUNDARY_FILES = (
+    *("quantizers/", "core_model_loading.py", "conversion_mapping.py", "modeling_gguf_pytorch_utils.py"),
+    *("safetensors_conversion.py", "dynamic_module_utils.py", "pipelines/", "cli/", "trainer", "training_args"),
+    *("loss/", "exporters/"),
+)
+_QUANTISED = re.compile(r"\w*(?:Quantiz|Quanto|HQQ|Quantized)\w*")
+
+#: Special methods that no exported path runs.
+_NEVER = frozenset({"__repr__", "__str__", "__del__", "__eq__", "__hash__", "__reduce__", "__getstate__", "__setstate__"})
+
+#: Files of a model that no model imports: not read unless some file does.
+_ASIDE = re.compile(
+    r"(?:convert|modular|tokenization|processing|image_processing|video_processing|feature_extraction)_\w*\.py"
+)
+
+
+def is_special(member: str) -> bool:
+    """Whether using a class runs this member without naming it."""
+    return member.startswith("__") and member.endswith("__") and member not in _NEVER
+
+
+def is_behind_boundary(path: str, definition: str, part: str) -> bool:
+    """Whether this is about loading, quantisation, saving or training."""
+    if part in BOUNDARY or part in _NEVER:
+        return True
+    if not path.startswith(PACKAGE) or path.startswith(MODELS):
+        return False
+    inside = path.removeprefix(PACKAGE)
+    return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
+
+
+def is_shared(path: str) -> bool:
+    """Whether a file is the package's own and no model's."""
+    return path.startswith(PACKAGE) and not path.startswith(MODELS)
+
+
+def is_read(path: str) -> bool:
+    """Whether a file of a transformers checkout may be part of a model, or makes its inputs in a test."""
+    name = path.rpartition("/")[2]
+    if path.startswith(TESTS):
+        return path.startswith("tests/models/") and name.startswith("test_modeling_") or path.count("/") == 1
+    if not path.startswith(PACKAGE) or not name.endswith(".py"):
+        return False
+    return not _ASIDE.fullmatch(name) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))
+
+
+def runs_in_a_test_only(part: str) -> bool:
+    """Whether a member of a test class or a tester checks something, and takes no part in making a model's inputs."""
+    return part.startswith(("test_", "create_and_check", "check_", "assert", "_check", "tearDown"))

@@ -1,0 +1,173 @@
+"""A Python file taken apart into what a change can name: functions, classes with their members, constants with their
+entries, and the statements that run at import.
+
+Facts (`facts`) are read from these units, and two versions of a file are compared by them (`symbols`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+#: The part of a definition that is no member: a function's whole body, a class's bases and decorators.
+WHOLE = ""
+#: The statements of a file that run at import and define nothing.
+BODY = "<module>"
+
+_DICTS = frozenset({"dict", "OrderedDict"})
+#: Statements that only say what a package offers.
+_OFFERS = frozenset({"__all__", "_import_structure"})
+
+
+@dataclass
+class Unit:
+    """One definition of a module's level: ``kind`` is ``class``, ``function``, ``constant`` or ``body``; ``parts`` has
+    the nodes of each member or entry, those of the rest under `WHOLE`."""
+
+    kind: str
+    line: int
+    bases: list[ast.expr] = field(default_factory=list)
+    parts: dict[str, list[ast.AST]] = field(default_factory=dict)
+
+    def add(self, part: str, *nodes: ast.AST) -> None:
+        self.parts.setdefault(part, []).extend(nodes)
+
+
+@dataclass(frozen=True)
+class Units:
+    """A file's definitions by name, and its imports of module level (those for type checkers included)."""
+
+    definitions: dict[str, Unit]
+    imports: list[ast.Import | ast.ImportFrom]
+    offers: list[ast.stmt]
+
+
+def take_apart(module: ast.Module) -> Units:
+    """Sort the statements of a file. A name that is defined twice, as under ``if`` and ``else``, is one unit."""
+    units = Units({}, [], [])
+    for statement, conditions in _flat(module.body):
+        for condition in conditions:
+            _unit(units, BODY, "body", statement).add(WHOLE, condition)
+        _sort(units, statement)
+    return units
+
+
+def _flat(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, tuple[ast.expr, ...]]]:
+    """Statements, those under conditions included, each with the conditions met on the way to the first of them."""
+    for node in body:
+        if isinstance(node, ast.If):
+            inner = [*_flat(node.body), *_flat(node.orelse)]
+            for position, (statement, conditions) in enumerate(inner):
+                yield statement, ((node.test, *conditions) if position == 0 else conditions)
+        elif isinstance(node, ast.Try):
+            handlers = [statement for handler in node.handlers for statement in handler.body]
+            yield from _flat([*node.body, *handlers, *node.orelse, *node.finalbody])
+        elif isinstance(node, ast.With):
+            yield from _flat(node.body)
+        else:
+            yield node, ()
+
+
+def _sort(units: Units, node: ast.stmt) -> None:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        units.imports.append(node)
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        _unit(units, node.name, "function", node).add(WHOLE, node)
+    elif isinstance(node, ast.ClassDef):
+        _class(_unit(units, node.name, "class", node), node)
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        _assignment(units, node)
+    elif isinstance(node, ast.Pass) or is_text(node):
+        pass
+    elif name := _registered(node, units):
+        _constant(units.definitions[name], node, node.value)
+    else:
+        _unit(units, BODY, "body", node).add(WHOLE, node)
+
+
+def _unit(units: Units, name: str, kind: str, node: ast.AST) -> Unit:
+    found = units.definitions.get(name)
+    if found is None:
+        found = units.definitions[name] = Unit(kind, getattr(node, "lineno", 0))
+    elif kind == "class":
+        found.kind = kind
+    return found
+
+
+def _class(unit: Unit, node: ast.ClassDef) -> None:
+    unit.bases.extend(node.bases)
+    unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords), *node.decorator_list)
+    for statement, conditions in _flat(node.body):
+        unit.add(WHOLE, *conditions)
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            unit.add(statement.name, statement)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and (names := _targets(statement)):
+            for name in names:
+                unit.add(name, statement)
+        elif not isinstance(statement, ast.Pass) and not is_text(statement):
+            unit.add(WHOLE, statement)
+
+
+def _assignment(units: Units, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+    names = _targets(node)
+    root = _root(node.targets[0]) if isinstance(node, ast.Assign) else _root(node.target)
+    if not names and root in units.definitions:  # `REGISTRY["x"] = y`
+        names = [root]
+    if _OFFERS.intersection([*names, root]):
+        units.offers.append(node)
+    elif names:
+        for name in names:
+            _constant(_unit(units, name, "constant", node), node, node.value)
+    else:
+        _unit(units, BODY, "body", node).add(WHOLE, node)
+
+
+def _constant(unit: Unit, node: ast.stmt, value: ast.expr | None) -> None:
+    entries = dict(_entries(value)) if value is not None else {}
+    if not entries:
+        unit.add(WHOLE, node)
+    for key, entry in entries.items():
+        unit.add(f"[{key}]", entry)
+
+
+def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Key and value of a table written out: a dict, or pairs in a call of dict, OrderedDict or ``update``."""
+    if isinstance(value, ast.Dict):
+        if all(key is not None for key in value.keys):
+            yield from ((ast.unparse(key), item) for key, item in zip(value.keys, value.values, strict=True) if key)
+    elif isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords:
+        name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        (inner,) = value.args
+        if name in _DICTS or name == "update":
+            pairs = inner.elts if isinstance(inner, ast.List | ast.Tuple) else []
+            if pairs and all(isinstance(pair, ast.Tuple) and len(pair.elts) == 2 for pair in pairs):
+                yield from ((ast.unparse(pair.elts[0]), pair.elts[1]) for pair in pairs if isinstance(pair, ast.Tuple))
+            else:
+                yield from _entries(inner)
+
+
+def _registered(node: ast.stmt, units: Units) -> str | None:
+    """The constant that a statement such as ``REGISTRY.update({...})`` adds to."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        root = _root(node.value.func)
+        if root in units.definitions and units.definitions[root].kind == "constant":
+            return root
+    return None
+
+
+def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    flat = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [target.id for target in flat if isinstance(target, ast.Name)]
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a statement is a bare string: a docstring, or a comment in the form of one."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

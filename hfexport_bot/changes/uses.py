@@ -1,0 +1,217 @@
+"""Which names a piece of code uses: those from outside of it, attributes of ``self`` and of other objects, imports
+inside it, and short strings that may name a model type or a method."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from hfexport_bot.changes.units import is_text
+
+#: Strings that may name a model type, or, in a table, a class or a method.
+_TYPE = re.compile(r"[a-z][a-z0-9_\-]{1,40}")
+_ENTRY = re.compile(r"[A-Za-z_][\w\-]{1,80}")
+_CHAINED = (ast.Attribute, ast.Subscript)
+
+
+class Part(NamedTuple):
+    """What one part of a definition uses.
+
+    ``names``: names from outside with what follows them, ``ACT2FN["gelu"]``, ``nn.Linear``, ``module.*`` for an
+    attribute chosen at run time. ``own``: attributes of self, cls and super(); ``attrs``: of any other object; both may
+    hold globs. ``imports``: rows of `facts.Import` inside functions.
+    """
+
+    names: Sequence[str]
+    own: Sequence[str]
+    attrs: Sequence[str]
+    strings: Sequence[str]
+    imports: Sequence[Sequence[str | int | None]]
+
+
+def read_part(nodes: Iterable[ast.AST], kind: str) -> Part:
+    """What the nodes of one part use; ``kind`` is that of its definition."""
+    walker = _Walker(method=kind == "class", word=_ENTRY if kind == "constant" else _TYPE)
+    for node in nodes:
+        walker.walk(node)
+    for root, chain in walker.pending:
+        walker.names.add(".".join((root, *chain)).replace(".[", "["))
+    return Part(
+        sorted(walker.names), sorted(walker.own), sorted(walker.attrs), sorted(walker.strings), sorted(walker.imports, key=repr)
+    )
+
+
+class _Walker:
+    def __init__(self, method: bool, word: re.Pattern[str]) -> None:
+        self.names: set[str] = set()
+        self.own: set[str] = set()
+        self.attrs: set[str] = set()
+        self.strings: set[str] = set()
+        self.imports: set[tuple[str | int | None, ...]] = set()
+        #: Names met so far that the function at hand has not bound, each with what follows it.
+        self.pending: list[tuple[str, tuple[str, ...]]] = []
+        self._bound: set[str] = set()
+        self._depth = 0
+        self._method = method
+        self._word = word
+
+    def walk(self, node: ast.AST) -> None:
+        """Take in one node and all below it."""
+        handle = _HANDLERS.get(type(node))
+        if handle is not None:
+            handle(self, node)
+            return
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                for each in value:
+                    if isinstance(each, ast.AST):
+                        self.walk(each)
+            elif isinstance(value, ast.AST):
+                self.walk(value)
+
+    def _name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.pending.append((node.id, ()))
+        else:
+            self._bound.add(node.id)
+
+    def _string(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and self._word.fullmatch(node.value):
+            self.strings.add(node.value)
+
+    def _statement(self, node: ast.Expr) -> None:
+        if not is_text(node):
+            self.walk(node.value)
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        self.walk(node.target)
+        if node.value is not None:
+            self.walk(node.value)
+        if not self._depth:  # inside functions they are never evaluated
+            self.walk(node.annotation)
+
+    def _handler(self, node: ast.ExceptHandler) -> None:
+        if node.name:
+            self._bound.add(node.name)
+        for each in (*([node.type] if node.type else []), *node.body):
+            self.walk(each)
+
+    def _ignore(self, node: ast.AST) -> None:
+        pass
+
+    def _chain(self, node: ast.Attribute | ast.Subscript) -> None:
+        """``a.b.c``, ``a["key"].b``, ``f(x).b``; subscripts that are no literals end a chain."""
+        chain: list[str] = []
+        current: ast.expr = node
+        if isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute):
+            current = node.value  # to set an attribute is no use of it
+        while isinstance(current, _CHAINED):
+            if isinstance(current, ast.Attribute):
+                chain.append(current.attr)
+            else:
+                literal = isinstance(current.slice, ast.Constant) and isinstance(current.slice.value, str)
+                if not (literal and isinstance(current.value, ast.Name)):
+                    self.walk(current.slice)
+                    self.walk(current.value)
+                    self.attrs.update(chain)
+                    return
+                self.walk(current.slice)
+                chain.append(f"[{ast.unparse(current.slice)}]")
+            current = current.value
+        chain.reverse()
+        if isinstance(current, ast.Name):
+            self.pending.append((current.id, tuple(chain)))
+        elif chain and _calls(current, "super"):
+            self.own.add(chain[0])
+            self.attrs.update(chain[1:])
+        else:
+            self.walk(current)
+            self.attrs.update(each for each in chain if each[0] != "[")
+
+    def _call(self, node: ast.Call) -> None:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "getattr" and len(node.args) > 1 and isinstance(node.args[0], ast.Name):
+            asked = node.args[1]
+            word = asked.value if isinstance(asked, ast.Constant) else _glob(asked)
+            self.pending.append((node.args[0].id, (str(word),)))
+        elif name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            self.attrs.add(str(node.args[1].value))
+        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            self.walk(each)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        level, module = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+        for alias in node.names:
+            local = alias.asname or alias.name.partition(".")[0]
+            self._bound.add(local)
+            if isinstance(node, ast.ImportFrom):
+                self.imports.add((local, level, module, alias.name))
+            else:
+                self.imports.add((local, 0, alias.name, None))
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        """A function binds its arguments and what it assigns; what it leaves open is its surroundings' to settle."""
+        outer, bound = self.pending, self._bound
+        self.pending, self._bound = [], set()
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        first = arguments[0].arg if arguments and self._method and self._depth == 0 else ""
+        extra = [each for each in (node.args.vararg, node.args.kwarg) if each]
+        self._bound.update(each.arg for each in (*arguments, *node.args.kwonlyargs, *extra))
+        self._depth += 1
+        for statement in node.body if isinstance(node.body, list) else [node.body]:
+            self.walk(statement)
+        self._depth -= 1
+        for root, chain in self.pending:
+            if root not in self._bound:
+                outer.append((root, chain))
+            elif chain and root == first:
+                self.own.add(chain[0])
+                self.attrs.update(chain[1:])
+            else:
+                self.attrs.update(each for each in chain if each[0] != "[")
+        self.pending, self._bound = outer, bound
+        if not isinstance(node, ast.Lambda):
+            self._bound.add(node.name)
+            for decorator in node.decorator_list:
+                self.walk(decorator)
+            if node.name == "__init__":  # a configuration's class is often named there alone
+                for each in (*arguments, *node.args.kwonlyargs):
+                    if each.annotation is not None:
+                        self.walk(each.annotation)
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.walk(default)
+
+
+_HANDLERS: dict[type[ast.AST], Callable[[_Walker, Any], None]] = {
+    ast.Name: _Walker._name,
+    ast.Attribute: _Walker._chain,
+    ast.Subscript: _Walker._chain,
+    ast.Call: _Walker._call,
+    ast.FunctionDef: _Walker._function,
+    ast.AsyncFunctionDef: _Walker._function,
+    ast.Lambda: _Walker._function,
+    ast.Constant: _Walker._string,
+    ast.Import: _Walker._import,
+    ast.ImportFrom: _Walker._import,
+    ast.AnnAssign: _Walker._annotated,
+    ast.ExceptHandler: _Walker._handler,
+    ast.Expr: _Walker._statement,
+    ast.Load: _Walker._ignore,
+    ast.Store: _Walker._ignore,
+}
+
+
+def _calls(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _glob(node: ast.expr) -> str:
+    """``f"_validate_{kind}"`` as ``_validate_*``; anything else that is settled at run time as ``*``."""
+    if isinstance(node, ast.JoinedStr):
+        pieces = [str(each.value) if isinstance(each, ast.Constant) else "*" for each in node.values]
+        return "".join(pieces)
+    return "*"
