@@ -99,10 +99,9 @@ class _Selecting:
         self._modules = self._sides.modules()
         self._reach = Reach(Graph(self._modules), layout)
         self._compared: dict[str, Compared] = {}
+        sources = self._sides.sources(changes)
         for change in changes:
-            old = base.read(change.old) if change.old else None
-            new = head.read(change.new) if change.new else None
-            self._compared[change.path] = compare(change.path, old, new)
+            self._compared[change.path] = compare(change.path, *sources(change))
 
     def selection(self) -> Selection:
         """Everything affected, by path, and everything that is not run, by name."""

@@ -20,7 +20,7 @@ from hfexport_bot.changes.modeling import SourceError, generating_classes, model
 from hfexport_bot.changes.uses import Part, read_part
 from hfexport_bot.changes.units import take_apart
 
-VERSION = 1
+VERSION = 2
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -57,7 +57,7 @@ class Facts:
     """All facts of a file. ``error`` says why it could not be read, with its line; it then has no others.
 
     ``rows`` are the definitions as they are stored; `definitions` takes them apart when they are first asked for.
-    ``inner``: imports inside functions, each with its definition and part. ``models`` are the model classes, ``public``
+    ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition and part. ``models`` are the model classes, ``public``
     those the file offers, ``generating`` those that generate. ``generated`` is the name of the modular file it was
     generated from. ``lazy``: the package offers what its files' ``__all__`` name.
     """
@@ -67,6 +67,7 @@ class Facts:
     imports: Sequence[Import] = ()
     inner: Sequence[tuple[Import, str, str]] = ()
     stars: Sequence[tuple[int, str]] = ()
+    attributes: Sequence[str] = ()
     exports: Sequence[str] | None = None
     structure: Mapping[str, Sequence[str]] = field(default_factory=dict)
     lazy: bool = False
@@ -74,6 +75,11 @@ class Facts:
     models: Sequence[str] = ()
     public: Sequence[str] = ()
     generating: Sequence[str] = ()
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The attributes as a set."""
+        return frozenset(self.attributes)
 
     @cached_property
     def definitions(self) -> Mapping[str, Definition]:
@@ -141,11 +147,18 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         for row in part.imports
         if row[1] or str(row[2]).partition(".")[0] not in _ELSEWHERE
     ]
+    taken = {
+        attribute
+        for definition in definitions.values()
+        for part in definition.parts.values()
+        for attribute in (*part.own, *part.attrs, *(each for name in part.names for each in _END.split(name)[1:]))
+    }
     return Facts(
         rows=definitions,
         imports=imports,
         inner=inner,
         stars=stars,
+        attributes=sorted(taken - {""}),
         exports=exports,
         structure=structure,
         lazy=b"define_import_structure" in source,

@@ -43,6 +43,8 @@ class Graph:
         self.children = cache(self._children)
         self.ancestors = cache(self._ancestors)
         self.descendants = cache(self._descendants)
+        self.mentions = cache(lambda attribute: tuple(self._find_mentions(attribute)))
+        self.resolve = cache(self._resolve)
         self._words = cache(self._read_words)
 
     def definition(self, path: str, name: str) -> Definition | None:
@@ -80,12 +82,17 @@ class Graph:
         bound: dict[tuple[str, int, str, str | None], tuple[Target, ...]] = {}
         for path, versions in self.modules.facts.items():
             folder = path.rpartition("/")[0]
+            test = path.startswith("tests/")
             for row in {row for facts in versions for row in facts.imports}:
+                if test and row.module.startswith("transformers"):
+                    continue  # what a test uses of the models is found by its words alone
                 key = (folder, *row[1:])
                 if key not in bound:
                     bound[key] = self.modules.bound(path, row)
                 for target in bound[key]:
                     found.setdefault(target, []).append((path, row.local))
+            if path.endswith("__init__.py"):
+                continue  # it offers what it imports with a star, and does not use it
             for level, starred in {star for facts in versions for star in facts.stars}:
                 source = self.modules.module(path, level, starred)
                 for name, targets in self.modules.exported(source).items() if source else ():
@@ -124,7 +131,7 @@ class Graph:
 
     # -- classes -------------------------------------------------------------------------------------------------
 
-    def resolve(self, path: str, dotted: str) -> tuple[Target, ...]:
+    def _resolve(self, path: str, dotted: str) -> tuple[Target, ...]:
         """The definitions that a dotted name of a file leads to."""
         first, rest = _first(dotted)
         targets = self.modules.local(path, first)
@@ -183,39 +190,20 @@ class Graph:
 
     # -- attributes ----------------------------------------------------------------------------------------------
 
-    def mentions(self, attribute: str) -> Iterator[Mention]:
+    def _find_mentions(self, attribute: str) -> Iterator[Mention]:
         """Every part that takes an attribute of this name, by a glob too."""
-        yield from self._mentions.get(attribute, ())
-        for glob, found in self._globs.items():
-            if fnmatchcase(attribute, glob):
-                yield from found
-
-    @cached_property
-    def _mentions(self) -> Mapping[str, Sequence[Mention]]:
-        found: dict[str, list[Mention]] = {}
+        wanted = {attribute, *(glob for glob in self._globs if fnmatchcase(attribute, glob))}
         for path, versions in self.modules.facts.items():
             for facts in versions:
-                for name, row in facts.rows.items():
-                    for key, part in row[3].items():
-                        for attribute in part[1]:
-                            found.setdefault(attribute, []).append(Mention(path, name, key, True, ""))
-                        for attribute in part[2]:
-                            found.setdefault(attribute, []).append(Mention(path, name, key, False, ""))
-                        for word in part[0]:
-                            root, rest = _first(word)
-                            while rest:
-                                attribute, rest = _first(rest)
-                                if attribute[0] != "[":
-                                    found.setdefault(attribute, []).append(Mention(path, name, key, False, root))
-        return found
+                if not facts.words.isdisjoint(wanted):
+                    for name, row in facts.rows.items():
+                        for key, part in row[3].items():
+                            yield from _mentions(Mention(path, name, key, False, ""), part, wanted)
 
     @cached_property
-    def _globs(self) -> Mapping[str, Sequence[Mention]]:
-        return {
-            attribute: found
-            for attribute, found in self._mentions.items()
-            if "*" in attribute and attribute.strip("*")
-        }
+    def _globs(self) -> Sequence[str]:
+        every = {word for versions in self.modules.facts.values() for facts in versions for word in facts.words}
+        return sorted(word for word in every if "*" in word and word.strip("*"))
 
     # -- tables --------------------------------------------------------------------------------------------------
 
@@ -232,6 +220,19 @@ class Graph:
                                 for word in part[3]:
                                     found.setdefault(word, []).append(Use(path, name, key))
         return found
+
+
+def _mentions(at: Mention, part: Sequence[Sequence[str]], wanted: set[str]) -> Iterator[Mention]:
+    if not wanted.isdisjoint(part[1]):
+        yield at._replace(own=True)
+    if not wanted.isdisjoint(part[2]):
+        yield at
+    for word in part[0]:
+        root, rest = _first(word)
+        while rest:
+            attribute, rest = _first(rest)
+            if attribute in wanted:
+                yield at._replace(root=root)
 
 
 def _first(word: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import PurePosixPath
 
 from hfexport_bot.changes.facts import Facts, Import
 
@@ -33,6 +32,7 @@ class Modules:
         self.facts = facts
         self._paths = paths
         self._roots = roots
+        self.module_from = cache(self._module_from)
         self.lookup = cache(self._lookup)
         self.exported = cache(self._exported)
         self._open: set[tuple[str, str]] = set()
@@ -44,10 +44,11 @@ class Modules:
         for path in self._paths:
             if path.endswith(".py"):
                 found[module_of(path)] = path
-                for folder in PurePosixPath(path).parents:
-                    if str(folder) in found:
-                        break
-                    found[str(folder)] = ""
+                folder = path.rpartition("/")[0]
+                while folder and folder not in found:
+                    found[folder] = ""
+                    folder = folder.rpartition("/")[0]
+                found.setdefault(".", "")
         return found
 
     @cached_property
@@ -62,18 +63,21 @@ class Modules:
 
     def module(self, importer: str, level: int, name: str) -> str | None:
         """The module that an import statement of the file at ``importer`` names; None: it is somebody else's."""
-        parts = name.split(".") if name else []
-        folder = PurePosixPath(importer).parent
-        if level:
-            for _ in range(level - 1):
-                folder = folder.parent
-            starts = [str(folder)]
-        elif self._roots is not None:
+        return self.module_from(importer.rpartition("/")[0], level, name)
+
+    def _module_from(self, folder: str, level: int, name: str) -> str | None:
+        for _ in range(level - 1):
+            folder = folder.rpartition("/")[0]
+        starts = [folder]
+        if not level and self._roots is not None:
             starts = list(self._roots)
-        else:
-            starts = [str(folder), *map(str, folder.parents)]
+        elif not level:
+            while folder:
+                folder = folder.rpartition("/")[0]
+                starts.append(folder)
+        inside = name.replace(".", "/")
         for start in starts:
-            found = "/".join([*([start] if start not in (".", "") else []), *parts]) or "."
+            found = f"{start}/{inside}" if start and inside else start or inside or "."
             if found in self._files and (level or found != "."):
                 return found
         return None

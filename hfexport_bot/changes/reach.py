@@ -63,9 +63,12 @@ class Reach:
                 plain.append(node)
         found = dict(self._run(plain))
         for owner, nodes in members.items():
-            whole = self._whole(*owner)
-            for node, visit in self._run(nodes).items():
-                if node in nodes or node in whole or node.part or node.definition == BODY:
+            reached = self._run(nodes)
+            # Most members that change are on no exported path: spare the users of their class then.
+            models = any(node.path.startswith(policy.MODELS) and not node.part for node in reached)
+            whole = self._whole(*owner) if models else {}
+            for node, visit in reached.items():
+                if node.part or node.definition == BODY or node in whole:
                     task = visit.task if node not in whole or whole[node].task is Task.FORWARD else Task.GENERATE
                     if node not in found or (found[node].task is Task.GENERATE and task is Task.FORWARD):
                         found[node] = Visit(task, visit.before)
@@ -250,13 +253,13 @@ class Reach:
         """Whether the configurations or tests of a model's folder name a type of model, or a class of it."""
         if not folder.startswith(policy.MODELS):
             return False
-        tests = f"tests/models/{folder.removeprefix(policy.MODELS)}/"
+        tests = f"tests/models/{folder.removeprefix(policy.MODELS)}"
         classes = self._classes_of_type.get(model_type, frozenset())
-        for path, versions in self._graph.modules.facts.items():
+        for path in (*self._folders.get(tests, ()), *self._folders.get(folder, ())):
             test = path.startswith(tests)
             if not test and not path.startswith(f"{folder}/configuration_"):
                 continue
-            for facts in versions:
+            for facts in self._graph.modules.facts[path]:
                 for name, row in facts.rows.items():
                     for key, part in row[3].items():
                         if test and policy.runs_in_a_test_only(key or name):
@@ -264,6 +267,13 @@ class Reach:
                         if model_type in part[3] or (test and not classes.isdisjoint(part[0])):
                             return True
         return False
+
+    @cached_property
+    def _folders(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self._graph.modules.facts:
+            found.setdefault(path.rpartition("/")[0], []).append(path)
+        return found
 
     @cached_property
     def _classes_of_type(self) -> Mapping[str, frozenset[str]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import Facts, read_facts
+from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import is_test_or_doc
 from hfexport_bot.changes.modules import Modules
 from hfexport_bot.changes.store import keep_facts, load_facts
@@ -21,11 +22,19 @@ class Sides:
     def __init__(self, base: StoredTree, head: StoredTree, layout: Layout) -> None:
         self.blobs = (base.blobs(), head.blobs())
         self._layout = layout
+        self._trees = (base, head)
         wanted = [{path: blob for path, blob in side.items() if self._is_read(path)} for side in self.blobs]
         with _many_objects():
             facts = _facts({blob for side in wanted for blob in side.values()}, (base, head))
         self.base: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[0].items() if blob in facts}
         self.head: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[1].items() if blob in facts}
+
+    def sources(self, changes: Iterable[FileChange]) -> Callable[[FileChange], tuple[bytes | None, bytes | None]]:
+        """The bytes of changed files on each side, read in one go."""
+        olds = {change.old: self.blobs[0][change.old] for change in changes if change.old in self.blobs[0]}
+        news = {change.new: self.blobs[1][change.new] for change in changes if change.new in self.blobs[1]}
+        old, new = self._trees[0].contents(sorted(set(olds.values()))), self._trees[1].contents(sorted(set(news.values())))
+        return lambda change: (old.get(olds.get(change.old, "")), new.get(news.get(change.new, "")))
 
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hfexport_bot.changes.modeling import is_documenting
+
 #: The part of a definition that is no member: a function's whole body, a class's bases and decorators.
 WHOLE = ""
 #: The statements of a file that run at import and define nothing.
@@ -97,7 +99,8 @@ def _unit(units: Units, name: str, kind: str, node: ast.AST) -> Unit:
 
 def _class(unit: Unit, node: ast.ClassDef) -> None:
     unit.bases.extend(node.bases)
-    unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords), *node.decorator_list)
+    unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords))
+    unit.add(WHOLE, *(each for each in node.decorator_list if not is_documenting(each)))
     for statement, conditions in _flat(node.body):
         unit.add(WHOLE, *conditions)
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

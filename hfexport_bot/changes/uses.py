@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from hfexport_bot.changes.modeling import is_documenting
 from hfexport_bot.changes.units import is_text
 
 #: Strings that may name a model type, or, in a table, a class or a method.
@@ -176,7 +177,8 @@ class _Walker:
         if not isinstance(node, ast.Lambda):
             self._bound.add(node.name)
             for decorator in node.decorator_list:
-                self.walk(decorator)
+                if not is_documenting(decorator):
+                    self.walk(decorator)
             if node.name == "__init__":  # a configuration's class is often named there alone
                 for each in (*arguments, *node.args.kwonlyargs):
                     if each.annotation is not None:
