@@ -61,6 +61,15 @@ def cli(process: _Process, /, debug: bool) -> None:
     process.debug = debug
 
 
+_repo = click.option(
+    "--repo",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="A folder in the git repository.",
+)
+_base = click.option("--base", required=True, metavar="REV", help="What to compare with, from the merge base on.")
+_head = click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The change.")
 _tree = click.option(
     "--tree",
     type=click.Path(path_type=Path),
@@ -69,15 +78,9 @@ _tree = click.option(
 
 
 @cli.command()
-@click.option(
-    "--repo",
-    type=click.Path(path_type=Path),
-    default=".",
-    show_default=True,
-    help="A folder in the git repository.",
-)
-@click.option("--base", required=True, metavar="REV", help="What to compare with, from the merge base on.")
-@click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The change.")
+@_repo
+@_base
+@_head
 @click.option(
     "--fail-on",
     multiple=True,
@@ -131,6 +134,25 @@ def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **op
         return check_models(models, tree, overrides, around)
 
     return _carry_out(process, work, fail_on=(), **options)
+
+
+@cli.command()
+@_repo
+@_base
+@_head
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table.")
+def detect(repo: Path, base: str, head: str, as_json: bool) -> None:
+    """Tell which model classes a change affects, and why; run nothing."""
+    from rich.console import Console
+
+    from hfexport_bot.commands import detect_affected
+    from hfexport_bot.reporting.selection import print_selection, selection_json
+
+    selection = detect_affected(repo, base, head)
+    if as_json:
+        click.echo(selection_json(selection))
+    else:
+        print_selection(selection, Console())
 
 
 @cli.command()

@@ -107,9 +107,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    runs_theirs = Engine.REPO in (*engines.base, *engines.head)
-    hits = recorded_hits(_read_reports(around.records)) if runs_theirs else None
-    selection = select(git.changed_files(base_sha, head_sha), base_tree, head_tree, layout, hits)
+    selection = _select(git, base_tree, head_tree, layout, engines, around.records)
     planned = _plan(selection, settings, engines)
 
     result, prepared, lost = SessionResult(), tuple[str, ...](), tuple[str, ...]()
@@ -163,6 +161,32 @@ def _lost_targets(
         return (f"what the checkout's own exporters look for is unknown: {error}",)
     folder = MODELS_FOLDER[Layout.TRANSFORMERS]
     return lost_targets(before, now, lambda file: head_tree.read(f"{folder}/{file}") is not None)
+
+
+def detect_affected(repo: Path, base: str, head: str, records: Sequence[Path] = ()) -> Selection:
+    """What a change between the merge base of two revisions and ``head`` affects; nothing is run.
+
+    Raises `UsageError` for a folder that is no repository, an unknown revision and wrong settings.
+    """
+    git = Git(repo)
+    head_sha = git.resolve(head)
+    base_tree, head_tree = GitTree(git, git.merge_base(git.resolve(base), head_sha)), GitTree(git, head_sha)
+    settings = combine(
+        read_settings(base_tree.read, f"base, {base_tree.sha[:12]}"),
+        read_settings(head_tree.read, f"head, {head_sha[:12]}"),
+        Overrides(),
+    )
+    layout = detect_layout(head_tree)
+    engines = _engines(settings, layout, base_tree, head_tree)
+    return _select(git, base_tree, head_tree, layout, engines, records)
+
+
+def _select(
+    git: Git, base: GitTree, head: GitTree, layout: Layout, engines: Engines, records: Sequence[Path]
+) -> Selection:
+    runs_theirs = Engine.REPO in (*engines.base, *engines.head)
+    hits = recorded_hits(_read_reports(records)) if runs_theirs else None
+    return select(git.changed_files(base.sha, head.sha), base, head, layout, hits)
 
 
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:

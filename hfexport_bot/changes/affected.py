@@ -7,23 +7,25 @@ revisions at once. Nothing is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
+from hfexport_bot.changes.exporters import ByExporters, Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
+from hfexport_bot.changes.installs import is_declaring, what_else_is_installed
 from hfexport_bot.changes.layout import ModelFile, has_odd_name, is_modeling_file, is_test_or_doc, model_file
+from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse
 from hfexport_bot.changes.reach import Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides
 from hfexport_bot.changes.symbols import Compared, Symbol, compare
-from hfexport_bot.changes.tree import StoredTree
-from hfexport_bot.changes.units import BODY
+from hfexport_bot.changes.tree import StoredTree, Tree
 from hfexport_bot.schema import Layout, NotRun, Task
 
-ONLY_TEXT = "only comments, docstrings or type hints changed"
+ONLY_TEXT = "only comments or docstrings changed"
 NOT_EXPORTED = "not on an exported path"
 _NO_MODEL = "has no model class"
 #: Changed symbols of one file that are named one by one when none of them is run.
@@ -67,16 +69,84 @@ class Selection:
     not_run: tuple[NotRun, ...] = ()
 
 
-def select(changes: Iterable[FileChange], base: StoredTree, head: StoredTree, layout: Layout) -> Selection:
+def select(
+    changes: Iterable[FileChange], base: StoredTree, head: StoredTree, layout: Layout, hits: Hits | None = None
+) -> Selection:
     """Find the affected model classes.
+
+    ``hits``: where a checkout's own exporters are run, on which cases its patches and fixes acted before
+    (`recorded_hits`); otherwise None, and a change to those exporters affects nothing.
 
     A file that is no Python on one side takes the other side's classes, so that its cases run and end as errors in
     stage ``source``. Files that are neither Python nor tests of models are not mentioned.
     """
-    python = [change for change in changes if change.path.endswith(".py") and _counts(change.path, layout)]
-    if not python:
-        return Selection()
-    return _Selecting(python, base, head, layout).selection()
+    changes = list(changes)
+    installs = what_else_is_installed(changes, base, head, layout)
+    declaring = [change for change in changes if is_declaring(change.path, layout)]
+    python = [
+        change
+        for change in changes
+        if change.path.endswith(".py") and change not in declaring and _counts(change.path, layout)
+    ]
+    own = [change for change in python if hits is not None and is_exporter_file(change.path, layout)]
+    by_exporters = affected_by_exporters(own, base, head, layout, hits or {})
+    others = [change for change in python if change not in own]
+    found = _Selecting(others, base, head, layout).selection(installs) if others or installs else Selection()
+    reason = "not used in an export to torch.export, ONNX or ExecuTorch"
+    not_run = [*found.not_run, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
+    if installs is None:
+        same = "what a model needs to run did not change"
+        not_run += [NotRun(kind="file", name=change.path, reason=same) for change in declaring]
+    return Selection(
+        _with_exporters(found.affected, by_exporters, base, head, layout),
+        tuple(sorted(not_run, key=lambda entry: (entry.name, entry.reason))),
+    )
+
+
+def _with_exporters(
+    affected: Sequence[AffectedModule], by_exporters: ByExporters, base: Tree, head: Tree, layout: Layout
+) -> tuple[AffectedModule, ...]:
+    """``affected`` with what a change to exporters affects."""
+    found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
+    for path, classes in by_exporters.classes.items():
+        (base_names, base_generating), (head_names, head_generating) = (
+            _defined(tree.read(path), classes) for tree in (base, head)
+        )
+        known = found.get(path) or AffectedModule(
+            base=model_file(path, layout) if base.read(path) is not None else None,
+            head=model_file(path, layout) if head.read(path) is not None else None,
+            base_classes=(),
+            head_classes=(),
+            reason="",
+        )
+        own = {name: "; ".join(dict.fromkeys(reasons)) for name, reasons in classes.items()}
+        found[path] = replace(
+            known,
+            base_classes=_joined(known.base_classes, base_names),
+            head_classes=_joined(known.head_classes, head_names),
+            reason=known.reason or "; ".join(dict.fromkeys(own.values())),
+            base_generating=_joined(known.base_generating, base_generating),
+            head_generating=_joined(known.head_generating, head_generating),
+            reasons={
+                **known.reasons,
+                **{name: "; ".join(filter(None, (known.reasons.get(name), text))) for name, text in own.items()},
+            },
+        )
+    return tuple(found[path] for path in sorted(found))
+
+
+def _defined(source: bytes | None, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of the names that a file defines as models, and as ones that generate."""
+    try:
+        module = parse(source or b"")
+    except SourceError:
+        return (), ()
+    known, generating = model_classes(module), generating_classes(module)
+    return tuple(n for n in names if n in known), tuple(n for n in names if n in generating)
+
+
+def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def _counts(path: str, layout: Layout) -> bool:
@@ -103,8 +173,8 @@ class _Selecting:
         for change in changes:
             self._compared[change.path] = compare(change.path, *sources(change))
 
-    def selection(self) -> Selection:
-        """Everything affected, by path, and everything that is not run, by name."""
+    def selection(self, every: str | None = None) -> Selection:
+        """Everything affected, by path, and everything that is not run, by name. ``every``: why all models are."""
         symbols = [symbol for change in self._changes for symbol in self._symbols(change)]
         seeds: dict[Node, list[Symbol]] = {}
         for symbol in symbols:
@@ -112,12 +182,21 @@ class _Selecting:
         reached = self._reach.affected(seeds)
         chains = Chains(reached, seeds, self._facts)
         reasons: dict[tuple[str, str], tuple[Task, str]] = {}
-        for (path, name), node in self._model_classes(reached):
-            reasons.setdefault((path, name), (reached[node].task, chains.text(node, name)))
         for change in self._changes:
             self._whole_file(change, reasons)
-        affected = [*self._modules_of(reasons)]
+        for (path, name), node in self._model_classes(reached):
+            owner = (self._moved.get(path, path), name)
+            known = reasons.get(owner)
+            if known is None or known[0] is Task.GENERATE:
+                reasons[owner] = (reached[node].task, chains.text(node, name))
         self._tell_unused(seeds, reasons)
+        self._tell_without_forward(reached, chains)
+        for path in self._modules.facts if every else ():
+            if is_modeling_file(path, self._layout):
+                for name in dict.fromkeys(name for facts in self._facts(path) for name in facts.public):
+                    known = reasons.get((path, name))
+                    reasons[path, name] = (Task.FORWARD, f"{known[1]}; {every}" if known else str(every))
+        affected = [*self._modules_of(reasons)]
         return Selection(tuple(affected), tuple(sorted(self._not_run, key=lambda entry: (entry.name, entry.reason))))
 
     # -- what changed --------------------------------------------------------------------------------------------
@@ -154,7 +233,9 @@ class _Selecting:
         changed = {each.path for each in self._changes}
         if not changed.intersection(made):
             names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
-            self._leave_out(change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same")
+            self._leave_out(
+                change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same"
+            )
 
     def _seed(self, symbol: Symbol) -> Node:
         return Node(symbol.path, symbol.definition, symbol.part)
@@ -167,7 +248,7 @@ class _Selecting:
     def _model_classes(self, reached: Reached) -> Iterator[tuple[tuple[str, str], Node]]:
         """The public model classes among what was reached, and those whose inputs a reached test makes."""
         for node in reached:
-            if node.part:
+            if node.part or not reached[node].counts:
                 continue
             if is_modeling_file(node.path, self._layout):
                 if any(node.definition in facts.public for facts in self._facts(node.path)):
@@ -194,7 +275,9 @@ class _Selecting:
         """A modeling file that moved, or is no Python on one side, is run with all its classes."""
         compared = self._compared[change.path]
         moved = change.old != change.new and change.old and change.new
-        if not is_modeling_file(change.path, self._layout) or not (moved or (compared.error and not compared.both_broken)):
+        if not is_modeling_file(change.path, self._layout) or not (
+            moved or (compared.error and not compared.both_broken)
+        ):
             return
         name = PurePosixPath(change.path).name
         reason = f"{name} moved from {change.old}" if moved else f"{name} is no Python on one side: {compared.error}"
@@ -202,15 +285,12 @@ class _Selecting:
         for path in paths:
             for facts in self._facts(path):
                 for each in facts.public:
-                    known = reasons.get((path, each))
-                    text = f"{reason}; {known[1]}" if known and moved and "removed" not in known[1] else reason
-                    reasons[change.path, each] = (Task.FORWARD, text)
+                    reasons[change.path, each] = (Task.FORWARD, reason)
 
     def _modules_of(self, reasons: Mapping[tuple[str, str], tuple[Task, str]]) -> Iterator[AffectedModule]:
         by_path: dict[str, dict[str, tuple[Task, str]]] = {}
         for (path, name), found in reasons.items():
-            path = self._moved.get(path, path)
-            by_path.setdefault(path, {}).setdefault(name, found)
+            by_path.setdefault(path, {})[name] = found
         back = {new: old for old, new in self._moved.items()}
         for path in sorted(by_path):
             if has_odd_name(path):
@@ -227,31 +307,49 @@ class _Selecting:
                 on_head if on_base.error and head else on_base,
                 on_base if on_head.error and base else on_head,
             )
-            found = by_path[path]
-            plain = {name for name, (task, _) in found.items() if task is Task.FORWARD}
+            why = by_path[path]
+            plain = {name for name, (task, _) in why.items() if task is Task.FORWARD}
             module = AffectedModule(
                 base=model_file(old, self._layout) if base else None,
                 head=model_file(path, self._layout) if head and is_modeling_file(path, self._layout) else None,
                 base_classes=tuple(name for name in on_base.public if name in plain),
                 head_classes=tuple(name for name in on_head.public if name in plain),
-                reason=next(iter(found.values()))[1],
-                base_generating=tuple(name for name in on_base.generating if name in found),
-                head_generating=tuple(name for name in on_head.generating if name in found),
-                reasons={name: text for name, (_, text) in found.items()},
+                reason=next(iter(why.values()))[1],
+                base_generating=tuple(name for name in on_base.generating if name in why),
+                head_generating=tuple(name for name in on_head.generating if name in why),
+                reasons={name: text for name, (_, text) in why.items()},
             )
             if module.classes:
                 yield module
 
     # -- what is not run -----------------------------------------------------------------------------------------
 
+    def _tell_without_forward(self, reached: Reached, chains: Chains) -> None:
+        """Name the affected model classes that their file offers and that have no forward to export."""
+        for node in reached:
+            if (
+                node.part
+                or not reached[node].counts
+                or not is_modeling_file(node.path, self._layout)
+                or node.definition.endswith("PreTrainedModel")
+            ):
+                continue
+            for facts in self._facts(node.path)[:1]:
+                offered = node.definition in (facts.exports or ()) and node.definition not in facts.models
+                if offered and self._reach.is_model(node.path, node.definition):
+                    why = f"it has no forward of its own to export; {chains.text(node, node.definition)}"
+                    name = f"{model_file(node.path, self._layout).model}/{node.definition}"
+                    self._not_run.append(NotRun(kind="class", name=name, reason=why))
+
     def _tell_unused(self, seeds: Mapping[Node, Sequence[Symbol]], reasons: Mapping[tuple[str, str], object]) -> None:
         """Name the changed symbols that lead to no class that is run; a file as a whole where none of it does."""
         unused: dict[str, list[Symbol]] = {}
         for seed, symbols in seeds.items():
-            if not any(owner in reasons for owner, _ in self._model_classes(self._reach.affected([seed]))):
+            owners = (owner for owner, _ in self._model_classes(self._reach.affected([seed])))
+            if not any((self._moved.get(path, path), name) in reasons for path, name in owners):
                 unused.setdefault(seed.path, []).extend(symbols)
         for path, symbols in unused.items():
-            if path in self._moved or any(symbol.path in self._moved for symbol in symbols):
+            if path in self._moved or path in self._moved.values():
                 continue
             test = path.startswith(policy.TESTS) and self._layout is Layout.TRANSFORMERS
             why = "only checks of a test changed, nothing that makes a model's inputs" if test else NOT_EXPORTED

@@ -17,10 +17,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
-from hfexport_bot.changes.uses import Part, read_part
 from hfexport_bot.changes.units import take_apart
+from hfexport_bot.changes.uses import Part, read_part
 
-VERSION = 2
+VERSION = 4
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -57,9 +57,10 @@ class Facts:
     """All facts of a file. ``error`` says why it could not be read, with its line; it then has no others.
 
     ``rows`` are the definitions as they are stored; `definitions` takes them apart when they are first asked for.
-    ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition and part. ``models`` are the model classes, ``public``
-    those the file offers, ``generating`` those that generate. ``generated`` is the name of the modular file it was
-    generated from. ``lazy``: the package offers what its files' ``__all__`` name.
+    ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition
+    and part. ``models`` are the model classes, ``public`` those the file offers, ``generating`` those that generate.
+    ``generated`` is the name of the modular file it was generated from. ``lazy``: the package offers what its files'
+    ``__all__`` name.
     """
 
     error: tuple[str, int] | None = None
@@ -171,7 +172,9 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
 
 def _known(part: Part, local: set[str], stars: bool) -> Part:
     """Without names that the file neither defines nor imports; with a star import, they may be its."""
-    kept = [name for name in part.names if (root := _END.split(name, 1)[0]) in local or (stars and root not in _BUILTINS)]
+    kept = [
+        name for name in part.names if (root := _END.split(name, 1)[0]) in local or (stars and root not in _BUILTINS)
+    ]
     return part._replace(names=kept, imports=part.imports)
 
 
@@ -192,7 +195,9 @@ def import_rows(node: ast.Import | ast.ImportFrom) -> list[Import]:
     if isinstance(node, ast.ImportFrom):
         return [Import(a.asname or a.name, node.level, node.module or "", a.name) for a in node.names]
     return [
-        Import(a.asname, 0, a.name, None) if a.asname else Import(a.name.partition(".")[0], 0, a.name.partition(".")[0], None)
+        Import(a.asname, 0, a.name, None)
+        if a.asname
+        else Import(a.name.partition(".")[0], 0, a.name.partition(".")[0], None)
         for a in node.names
     ]
 

@@ -11,12 +11,12 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from hfexport_bot.changes.facts import Definition
-from hfexport_bot.changes.modules import ANYTHING, Modules, Target
+from hfexport_bot.changes.modules import ANYTHING, Modules, Target, module_of
 from hfexport_bot.changes.units import BODY
 
 
 class Use(NamedTuple):
-    """A part of a definition, and how it uses something: ``after`` is what follows the name, ``["key"]`` or ``.name``."""
+    """A part of a definition that uses something: ``after`` is what follows the name, ``["key"]`` or ``name``."""
 
     path: str
     definition: str
@@ -60,20 +60,36 @@ class Graph:
     def _users(self, path: str, name: str) -> tuple[Use, ...]:
         """Every part that uses a definition by name, the definition itself left out."""
         found: dict[Use, None] = {}
-        for user, local in ((path, name), *self._bindings.get((path, name), ()), *self._bindings.get((path, ANYTHING), ())):
+        for user, local in (
+            (path, name),
+            *self._bindings.get((path, name), ()),
+            *self._bindings.get((path, ANYTHING), ()),
+        ):
             for definition, part, after in self._words(user).get(local, ()):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part, after)] = None
-        for user, local in self._bindings.get((path, None), ()):
-            for definition, part, after in self._words(user).get(local, ()):
-                first, rest = _first(after)
-                if first in (name, ANYTHING):
-                    found[Use(user, definition, part, rest)] = None
+        for holder, inside in self._holders(path):
+            for user, local in self._bindings.get((holder, None), ()):
+                for definition, part, after in self._words(user).get(local, ()):
+                    if inside and not after.startswith(inside):
+                        continue
+                    first, rest = _first(after.removeprefix(inside))
+                    if first in (name, ANYTHING):
+                        found[Use(user, definition, part, rest)] = None
         for target in ((path, name), (path, ANYTHING)):
             for user, definition, part in self._inner.get(target, ()):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part)] = None
         return tuple(found)
+
+    def _holders(self, path: str) -> Iterator[tuple[str, str]]:
+        """The module of a file and the packages around it, each with what leads from there to the module."""
+        module = module_of(path)
+        inside = ""
+        while module and module != ".":
+            yield self.modules.path(module) or module, inside
+            module, _, name = module.rpartition("/")
+            inside = f"{name}.{inside}"
 
     @cached_property
     def _bindings(self) -> Mapping[Target, Sequence[tuple[str, str]]]:

@@ -131,7 +131,7 @@ _NOT_RUN: dict[type[ast.AST], tuple[str, ...]] = {
 
 
 def _code(nodes: list[ast.AST]) -> list[ast.AST]:
-    """Nodes that do something: neither a bare string, docstring or not, nor ``pass``, nor a decorator that documents."""
+    """Nodes that do something: neither a bare string nor ``pass``, nor a decorator that only documents."""
     return [
         node
         for node in nodes

@@ -1,7 +1,7 @@
 """Which file and definition a name leads to, through imports, re-exports, star imports and lazy packages.
 
-A *module* is a path without ``.py`` or ``/__init__.py``. A *target* is a file's path and the name of a definition in it,
-None for the module itself, `ANYTHING` where a name cannot be told from the others of its file.
+A *module* is a path without ``.py`` or ``/__init__.py``. A *target* is a file's path and the name of a definition in
+it, None for the module itself, `ANYTHING` where a name cannot be told from the others of its file.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class Modules:
         roots: folders on the module path, such as ``src``; None: every folder above the importer.
     """
 
-    def __init__(
-        self, facts: Mapping[str, Sequence[Facts]], paths: Sequence[str], roots: Sequence[str] | None
-    ) -> None:
+    def __init__(self, facts: Mapping[str, Sequence[Facts]], paths: Sequence[str], roots: Sequence[str] | None) -> None:
         self.facts = facts
         self._paths = paths
         self._roots = roots

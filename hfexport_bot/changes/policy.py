@@ -51,7 +51,9 @@ _BOUNDARY_FILES = (
 _QUANTISED = re.compile(r"\w*(?:Quantiz|Quanto|HQQ|Quantized)\w*")
 
 #: Special methods that no exported path runs.
-_NEVER = frozenset({"__repr__", "__str__", "__del__", "__eq__", "__hash__", "__reduce__", "__getstate__", "__setstate__"})
+_NEVER = frozenset(
+    {"__repr__", "__str__", "__del__", "__eq__", "__hash__", "__reduce__", "__getstate__", "__setstate__"}
+)
 
 #: Files of a model that no model imports: not read unless some file does.
 _ASIDE = re.compile(
@@ -83,7 +85,7 @@ def is_read(path: str) -> bool:
     """Whether a file of a transformers checkout may be part of a model, or makes its inputs in a test."""
     name = path.rpartition("/")[2]
     if path.startswith(TESTS):
-        return path.startswith("tests/models/") and name.startswith("test_modeling_") or path.count("/") == 1
+        return (path.startswith("tests/models/") and name.startswith("test_modeling_")) or path.count("/") == 1
     if not path.startswith(PACKAGE) or not name.endswith(".py"):
         return False
     return not _ASIDE.fullmatch(name) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))

@@ -7,7 +7,7 @@ broad bases (see `policy`): there a member is a node of its own, and its users a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -26,10 +26,12 @@ class Node(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """How a node is affected: in every case, or in those of ``generate`` alone, and from which node."""
+    """How a node is affected: in every case, or in those of ``generate`` alone, and from which node. One that does not
+    count is a link of chains alone."""
 
     task: Task
     before: Node | None
+    counts: bool = True
 
 
 Reached = Mapping[Node, Visit]
@@ -42,7 +44,7 @@ class Reach:
         self._graph = graph
         self._transformers = layout is Layout.TRANSFORMERS
         self._is_taken = cache(self._find_taken)
-        self._is_model = cache(self._find_model)
+        self.is_model = cache(self._find_model)
         self._is_related = cache(self._find_related)
         self._named = cache(self._find_named)
         self._whole = cache(lambda path, name: self._run([Node(path, name)]))
@@ -68,10 +70,13 @@ class Reach:
             models = any(node.path.startswith(policy.MODELS) and not node.part for node in reached)
             whole = self._whole(*owner) if models else {}
             for node, visit in reached.items():
-                if node.part or node.definition == BODY or node in whole:
-                    task = visit.task if node not in whole or whole[node].task is Task.FORWARD else Task.GENERATE
-                    if node not in found or (found[node].task is Task.GENERATE and task is Task.FORWARD):
+                known = found.get(node)
+                if node in whole:
+                    task = visit.task if whole[node].task is Task.FORWARD else Task.GENERATE
+                    if known is None or not known.counts or (known.task, task) == (Task.GENERATE, Task.FORWARD):
                         found[node] = Visit(task, visit.before)
+                elif known is None:
+                    found[node] = visit._replace(counts=False)
         return found
 
     def _run(self, seeds: Iterable[Node]) -> Reached:
@@ -146,7 +151,9 @@ class Reach:
             return True
         targets = self._graph.resolve(mention.path, mention.root)
         return any(
-            self._is_related((path, name), owner) if self._kind(path, name) == "class" else self._kind(path, name) == "constant"
+            self._is_related((path, name), owner)
+            if self._kind(path, name) == "class"
+            else self._kind(path, name) == "constant"
             for path, name in targets
             if name is not None
         )
@@ -189,7 +196,7 @@ class Reach:
             return Node(path, name, part), task
         if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(part or name):
             return None
-        if part and not direct and self._is_model(path, name) and not policy.is_special(part):
+        if part and not direct and self.is_model(path, name) and self._is_method(path, name, part):
             if not self._is_taken(part):
                 return None
             if part in self._generating_members:
@@ -202,10 +209,19 @@ class Reach:
                 return str(facts.rows[name][0])
         return ""
 
+    def _is_method(self, path: str, name: str, part: str) -> bool:
+        """Whether a member runs when it is called, not with its class."""
+        return not policy.is_special(part) and any(
+            row[3][part][5]
+            for facts in self._graph.modules.facts.get(path, ())
+            if (row := facts.rows.get(name)) is not None and part in row[3]
+        )
+
     def _find_taken(self, member: str) -> bool:
         """Whether any code takes an attribute of that name, or a model is called by it."""
         return member in policy.ENTRIES or any(
-            mention.part != member and not mention.path.startswith(policy.TESTS) for mention in self._graph.mentions(member)
+            mention.part != member and not mention.path.startswith(policy.TESTS)
+            for mention in self._graph.mentions(member)
         )
 
     # -- classes -------------------------------------------------------------------------------------------------

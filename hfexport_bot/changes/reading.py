@@ -31,19 +31,23 @@ class Sides:
 
     def sources(self, changes: Iterable[FileChange]) -> Callable[[FileChange], tuple[bytes | None, bytes | None]]:
         """The bytes of changed files on each side, read in one go."""
-        olds = {change.old: self.blobs[0][change.old] for change in changes if change.old in self.blobs[0]}
-        news = {change.new: self.blobs[1][change.new] for change in changes if change.new in self.blobs[1]}
-        old, new = self._trees[0].contents(sorted(set(olds.values()))), self._trees[1].contents(sorted(set(news.values())))
-        return lambda change: (old.get(olds.get(change.old, "")), new.get(news.get(change.new, "")))
+        olds = {path: self.blobs[0][path] for change in changes if (path := change.old) and path in self.blobs[0]}
+        news = {path: self.blobs[1][path] for change in changes if (path := change.new) and path in self.blobs[1]}
+        old, new = (
+            self._trees[0].contents(sorted(set(olds.values()))),
+            self._trees[1].contents(sorted(set(news.values()))),
+        )
+        return lambda change: (
+            old.get(olds.get(change.old or "", "")),
+            new.get(news.get(change.new or "", "")),
+        )
 
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""
         both: dict[str, Sequence[Facts]] = {}
         for path in self.base.keys() | self.head.keys():
-            versions = dict.fromkeys(id(side[path]) for side in (self.head, self.base) if path in side)
-            both[path] = [facts for facts in (self.head.get(path), self.base.get(path)) if facts is not None]
-            if len(versions) == 1:
-                del both[path][1:]
+            versions = [side[path] for side in (self.head, self.base) if path in side]
+            both[path] = versions[:1] if versions[0] is versions[-1] else versions
         roots = ("src", "") if self._layout is Layout.TRANSFORMERS else None
         return Modules(both, sorted(self.blobs[0].keys() | self.blobs[1].keys()), roots)
 

@@ -36,7 +36,7 @@ def load_facts(blobs: Iterable[str], file: Path | None = None) -> dict[str, Fact
         for start in range(0, len(wanted), _AT_A_TIME):
             some = wanted[start : start + _AT_A_TIME]
             marks = ",".join("?" * len(some))
-            rows = database.execute(f"SELECT blob, text FROM {_TABLE} WHERE blob IN ({marks})", some)  # noqa: S608
+            rows = database.execute(f"SELECT blob, text FROM {_TABLE} WHERE blob IN ({marks})", some)
             for blob, text in rows:
                 with suppress(ValueError, TypeError):  # a damaged row is read anew
                     found[blob] = Facts.load(text)
@@ -49,11 +49,11 @@ def keep_facts(facts: Mapping[str, Facts], file: Path | None = None) -> None:
         return
     with suppress(sqlite3.Error, OSError, RuntimeError), closing(_open(file, write=True)) as database, database:
         database.execute(f"CREATE TABLE IF NOT EXISTS {_TABLE} (blob TEXT PRIMARY KEY, text BLOB)")
-        (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}").fetchone()  # noqa: S608
+        (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}").fetchone()
         if count + len(facts) > _MAX_ROWS:
-            database.execute(f"DELETE FROM {_TABLE}")  # noqa: S608
+            database.execute(f"DELETE FROM {_TABLE}")
         rows = [(blob, each.dump()) for blob, each in facts.items()]
-        database.executemany(f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?)", rows)  # noqa: S608
+        database.executemany(f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?)", rows)
 
 
 def _open(file: Path | None, write: bool) -> sqlite3.Connection:

@@ -82,7 +82,7 @@ def _sort(units: Units, node: ast.stmt) -> None:
         _assignment(units, node)
     elif isinstance(node, ast.Pass) or is_text(node):
         pass
-    elif name := _registered(node, units):
+    elif isinstance(node, ast.Expr) and (name := _registered(node, units)):
         _constant(units.definitions[name], node, node.value)
     else:
         _unit(units, BODY, "body", node).add(WHOLE, node)
@@ -150,9 +150,9 @@ def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
                 yield from _entries(inner)
 
 
-def _registered(node: ast.stmt, units: Units) -> str | None:
+def _registered(node: ast.Expr, units: Units) -> str | None:
     """The constant that a statement such as ``REGISTRY.update({...})`` adds to."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+    if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         root = _root(node.value.func)
         if root in units.definitions and units.definitions[root].kind == "constant":
             return root

@@ -22,25 +22,32 @@ class Part(NamedTuple):
 
     ``names``: names from outside with what follows them, ``ACT2FN["gelu"]``, ``nn.Linear``, ``module.*`` for an
     attribute chosen at run time. ``own``: attributes of self, cls and super(); ``attrs``: of any other object; both may
-    hold globs. ``imports``: rows of `facts.Import` inside functions.
+    hold globs. ``imports``: rows of `facts.Import` inside functions. ``method``: a function of a class.
     """
 
     names: Sequence[str]
     own: Sequence[str]
     attrs: Sequence[str]
     strings: Sequence[str]
-    imports: Sequence[Sequence[str | int | None]]
+    imports: Sequence[tuple[str, int, str, str | None]]
+    method: bool
 
 
 def read_part(nodes: Iterable[ast.AST], kind: str) -> Part:
     """What the nodes of one part use; ``kind`` is that of its definition."""
+    nodes = list(nodes)
     walker = _Walker(method=kind == "class", word=_ENTRY if kind == "constant" else _TYPE)
     for node in nodes:
         walker.walk(node)
     for root, chain in walker.pending:
         walker.names.add(".".join((root, *chain)).replace(".[", "["))
     return Part(
-        sorted(walker.names), sorted(walker.own), sorted(walker.attrs), sorted(walker.strings), sorted(walker.imports, key=repr)
+        sorted(walker.names),
+        sorted(walker.own),
+        sorted(walker.attrs),
+        sorted(walker.strings),
+        sorted(walker.imports, key=repr),
+        kind == "class" and any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in nodes),
     )
 
 
@@ -50,7 +57,7 @@ class _Walker:
         self.own: set[str] = set()
         self.attrs: set[str] = set()
         self.strings: set[str] = set()
-        self.imports: set[tuple[str | int | None, ...]] = set()
+        self.imports: set[tuple[str, int, str, str | None]] = set()
         #: Names met so far that the function at hand has not bound, each with what follows it.
         self.pending: list[tuple[str, tuple[str, ...]]] = []
         self._bound: set[str] = set()
@@ -179,13 +186,12 @@ class _Walker:
             for decorator in node.decorator_list:
                 if not is_documenting(decorator):
                     self.walk(decorator)
-            if node.name == "__init__":  # a configuration's class is often named there alone
-                for each in (*arguments, *node.args.kwonlyargs):
-                    if each.annotation is not None:
-                        self.walk(each.annotation)
-        for default in (*node.args.defaults, *node.args.kw_defaults):
-            if default is not None:
-                self.walk(default)
+            # A configuration's class is often named in a hint of `__init__` alone.
+            hints = [each.annotation for each in arguments] if node.name == "__init__" else []
+            for hint in filter(None, hints):
+                self.walk(hint)
+        for default in filter(None, (*node.args.defaults, *node.args.kw_defaults)):
+            self.walk(default)
 
 
 _HANDLERS: dict[type[ast.AST], Callable[[_Walker, Any], None]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import ONLY_TEXT, AffectedModule, Selection, select
+from hfexport_bot.changes.affected import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection, select
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import detect_layout
 from hfexport_bot.changes.tree import MappingTree
@@ -49,7 +49,11 @@ def test_changed_file_affects_all_its_classes() -> None:
     assert module.base.model == "modeling_a"
     assert module.base_classes == ("A", "B")
     assert module.head_classes == ("A", "C")
-    assert module.reason == "modeling_a.py changed"
+    assert module.reasons == {
+        "A": "A.forward changed in modeling_a.py",
+        "B": "B was removed in modeling_a.py",
+        "C": "C was added in modeling_a.py",
+    }
     assert selection.not_run == ()
 
 
@@ -70,16 +74,16 @@ def test_transformers_layout_names_modules_and_models_by_folder() -> None:
     assert module.head is not None
     assert module.head.module == "transformers.models.toy.modeling_toy_text"
     assert module.head.model == "toy"
-    assert reasons(selection) == {outside: "not a modeling file", "modeling_stray.py": "not a modeling file"}
+    assert reasons(selection) == {f"{outside}:x": NOT_EXPORTED, "modeling_stray.py:S.forward": NOT_EXPORTED}
 
 
 def test_added_and_deleted_files_have_one_side() -> None:
     selection = run({"modeling_old.py": model("Old")}, {"pkg/modeling_new.py": model("New")})
     old, new = selection.affected
     assert (old.head, old.base_classes, old.head_classes) == (None, ("Old",), ())
-    assert old.reason == "modeling_old.py was deleted"
+    assert old.reason == "Old was removed in modeling_old.py"
     assert (new.base, new.base_classes, new.head_classes) == (None, (), ("New",))
-    assert new.reason == "modeling_new.py was added"
+    assert new.reason == "New was added in modeling_new.py"
 
 
 def test_moved_file_is_run_even_with_the_same_code() -> None:
@@ -116,54 +120,52 @@ def test_added_file_with_a_syntax_error_is_listed() -> None:
     assert reasons(run({}, {"modeling_a.py": "def ("}))["modeling_a.py"].startswith("syntax error, line 1: ")
 
 
-def test_configuration_affects_the_files_that_use_it() -> None:
+def config(value: int, comment: str = "") -> str:
+    return f"class AConfig(PreTrainedConfig):\n    size = {value}{comment}\n"
+
+
+def using(name: str, config_module: str = "configuration_a") -> str:
+    """A model that names its configuration as models do."""
+    header = f"from .{config_module} import AConfig\n"
+    return header + f"class {name}(PreTrainedModel):\n    config_class = AConfig\n    def forward(self): return 1\n"
+
+
+def test_configuration_affects_the_models_that_name_it() -> None:
     same = {
-        "modeling_a.py": model("A"),
-        "modeling_b.py": model("B", header="from .configuration_a import AConfig\n"),
-        "modeling_c.py": model("C"),
+        "modeling_a.py": using("A"),
+        "modeling_b.py": "from .configuration_a import AConfig\n" + model("B"),
         "other/modeling_a.py": model("Other"),
     }
-    selection = run(same | {"configuration_a.py": "x = 1"}, same | {"configuration_a.py": "x = 2"})
-    assert [module.head_classes for module in selection.affected] == [("A",), ("B",)]
-    assert {module.reason for module in selection.affected} == {"configuration_a.py changed"}
+    selection = run(same | {"configuration_a.py": config(1)}, same | {"configuration_a.py": config(2)})
+    assert only(selection).reasons == {"A": "AConfig.size changed in configuration_a.py → A"}
 
 
 def test_configuration_outweighs_a_docstring_change() -> None:
     selection = run(
-        {"modeling_a.py": model("A"), "configuration_a.py": "x = 1"},
-        {"modeling_a.py": model("A", text="New."), "configuration_a.py": "x = 2"},
+        {"modeling_a.py": using("A"), "configuration_a.py": config(1)},
+        {"modeling_a.py": using("A") + "# more\n", "configuration_a.py": config(2)},
     )
-    assert only(selection).reason == "configuration_a.py changed"
-    assert selection.not_run == ()
+    assert only(selection).reason == "AConfig.size changed in configuration_a.py → A"
+    assert reasons(selection) == {"modeling_a.py": ONLY_TEXT}
 
 
-def test_both_changed_gives_both_reasons() -> None:
-    selection = run(
-        {"modeling_a.py": model("A"), "configuration_a.py": "x = 1"},
-        {"modeling_a.py": model("A", value=2), "configuration_a.py": "x = 2"},
+def test_a_model_named_only_in_its_init_s_hint_is_affected() -> None:
+    source = (
+        "from .configuration_a import AConfig\nclass A(PreTrainedModel):\n"
+        "    def __init__(self, config: AConfig): pass\n    def forward(self): return 1\n"
     )
-    assert only(selection).reason == "modeling_a.py changed; configuration_a.py changed"
-
-
-def test_configuration_follows_a_moved_model() -> None:
-    selection = run(
-        {"modeling_a.py": model("A"), "configuration_a.py": "x = 1"},
-        {"modeling_z.py": model("A"), "configuration_a.py": "x = 2"},
-        moves={"modeling_a.py": "modeling_z.py"},
+    same = {"modeling_a.py": source}
+    assert only(run(same | {"configuration_a.py": config(1)}, same | {"configuration_a.py": config(2)})).classes == (
+        "A",
     )
-    module = only(selection)
-    assert module.reason == "modeling_z.py moved from modeling_a.py; configuration_a.py changed"
 
 
 def test_configurations_that_affect_nothing_are_listed() -> None:
     selection = run(
-        {"configuration_a.py": "x = 1", "configuration_b.py": "x = 1"},
-        {"configuration_a.py": "x = 1  # why", "configuration_b.py": "x = 2"},
+        {"configuration_a.py": config(1), "configuration_b.py": config(1)},
+        {"configuration_a.py": config(1, "  # why"), "configuration_b.py": config(2)},
     )
-    assert reasons(selection) == {
-        "configuration_a.py": ONLY_TEXT,
-        "configuration_b.py": "a configuration that no modeling file beside it uses",
-    }
+    assert reasons(selection) == {"configuration_a.py": ONLY_TEXT, "configuration_b.py:AConfig.size": NOT_EXPORTED}
 
 
 def test_tests_documents_and_other_languages_are_not_mentioned() -> None:
@@ -177,71 +179,99 @@ def test_files_without_models_and_odd_names_are_listed() -> None:
     )
     assert selection.affected == ()
     found = reasons(selection)
-    assert found["modeling_utils.py"] == "has no model class"
+    assert found["modeling_utils.py"] == NOT_EXPORTED
     assert "case id" in found["my models/modeling_a.py"]
-    assert found["modeling_tf_a.py"] == "not a modeling file, and none imports it"
+    assert found["modeling_tf_a.py"] == NOT_EXPORTED
+
+
+LAYER = "class Layer(Module):\n    def forward(self): return {}\n"
+
+
+def holding(name: str, statement: str, use: str) -> str:
+    body = "".join(f"        {line}\n" for line in use.splitlines())
+    return f"{statement}\nclass {name}(PreTrainedModel):\n    def forward(self):\n{body}"
 
 
 @pytest.mark.parametrize(
-    ("path", "statement"),
+    ("path", "statement", "use"),
     [
-        ("pkg/layers.py", "from .layers import Layer"),
-        ("pkg/layers.py", "from . import layers"),
-        ("pkg/layers.py", "import pkg.layers"),
-        ("pkg/layers.py", "def f():\n    from layers import Layer"),
-        ("ops/fast.py", "from ..ops.fast import add"),
-        ("ops/__init__.py", "from ops import add"),
-        ("pkg/modeling_base.py", "from .modeling_base import Base"),
+        ("pkg/layers.py", "from .layers import Layer", "return Layer()"),
+        ("pkg/layers.py", "from .layers import Layer as L", "return L()"),
+        ("pkg/layers.py", "from . import layers", "return layers.Layer()"),
+        ("pkg/layers.py", "import pkg.layers", "return pkg.layers.Layer()"),
+        ("pkg/layers.py", "", "from layers import Layer\nreturn Layer()"),
+        ("pkg/layers.py", "from .layers import *", "return Layer()"),
+        ("pkg/layers.py", "from . import layers", "return getattr(layers, self.kind)()"),
+        ("ops/fast.py", "from ..ops.fast import Layer", "return Layer()"),
+        ("ops/__init__.py", "from ops import Layer", "return Layer()"),
     ],
 )
-def test_a_file_that_a_modeling_file_imports_affects_it(path: str, statement: str) -> None:
-    same = {"pkg/modeling_a.py": model("A", header=statement + "\n"), "pkg/modeling_b.py": model("B")}
-    selection = run(same | {path: "x = 1"}, same | {path: "x = 2"})
+def test_a_definition_that_a_model_uses_affects_it(path: str, statement: str, use: str) -> None:
+    same = {"pkg/modeling_a.py": holding("A", statement, use), "pkg/modeling_b.py": holding("B", statement, "return 1")}
+    selection = run(same | {path: LAYER.format(1)}, same | {path: LAYER.format(2)})
+    if use.startswith("from"):
+        assert "A" in only(selection).classes
     module = only(selection)
     assert module.base_classes == module.head_classes == ("A",)
-    assert module.reason == f"{path.rpartition('/')[2]} changed"
+    assert module.reason == f"Layer.forward changed in {path.rpartition('/')[2]} → A"
     assert selection.not_run == ()
+
+
+def test_another_definition_of_a_file_that_is_used_affects_nothing() -> None:
+    same = {"modeling_a.py": holding("A", "from .layers import Layer, other", "return Layer()")}
+    selection = run(
+        same | {"layers.py": LAYER.format(1) + "def other(): return 1\n"},
+        same | {"layers.py": LAYER.format(1) + "def other(): return 2\n"},
+    )
+    assert reasons(selection) == {"layers.py:other": NOT_EXPORTED}
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "from transformers.utils import logging",
-        "from .other import utils",
+        "from transformers.utils import logging as x",
+        "from .other import x",
         "from ..utils import x",
         "from ... import x",
     ],
 )
 def test_a_namesake_of_what_is_imported_affects_nothing(statement: str) -> None:
-    same = {"pkg/modeling_a.py": model("A", header=statement + "\n")}
+    same = {"pkg/modeling_a.py": holding("A", statement, "return x")}
     selection = run(same | {"pkg/utils.py": "x = 1"}, same | {"pkg/utils.py": "x = 2"})
     assert selection.affected == ()
-    assert reasons(selection) == {"pkg/utils.py": "not a modeling file, and none imports it"}
+    assert reasons(selection) == {"pkg/utils.py:x": NOT_EXPORTED}
 
 
 def test_an_imported_file_with_other_comments_affects_nothing() -> None:
-    same = {"modeling_a.py": model("A", header="from .layers import Layer\n")}
+    same = {"modeling_a.py": holding("A", "from .layers import Layer", "return Layer()")}
     selection = run(same | {"layers.py": "x = 1"}, same | {"layers.py": "x = 1  # why"})
     assert selection.affected == ()
     assert reasons(selection) == {"layers.py": ONLY_TEXT}
 
 
-def test_an_import_on_one_side_is_enough() -> None:
-    without, using = model("A"), model("A", header="from .layers import Layer\n")
-    selection = run({"modeling_a.py": using, "layers.py": "x = 1"}, {"modeling_a.py": without})
-    assert only(selection).reason == "modeling_a.py changed; layers.py was deleted"
+def test_a_deleted_definition_affects_those_that_used_it() -> None:
+    using_it = holding("A", "from .layers import Layer", "return Layer()")
+    selection = run({"modeling_a.py": using_it, "layers.py": LAYER.format(1)}, {"modeling_a.py": using_it})
+    assert only(selection).reason == "Layer was removed in layers.py → A"
 
 
-def test_a_package_init_affects_the_modeling_files_in_its_folder() -> None:
-    same = {"pkg/modeling_a.py": model("A"), "pkg/sub/modeling_b.py": model("B"), "modeling_c.py": model("C")}
-    module = only(run(same | {"pkg/__init__.py": ""}, same | {"pkg/__init__.py": "x = 2"}))
-    assert module.head_classes == ("A",)
-    assert module.reason == "__init__.py changed"
+def test_a_cycle_of_imports_ends() -> None:
+    same = {
+        "one.py": "from .two import missing, b\nfrom .two import *\ndef a(): return b()\n",
+        "modeling_a.py": holding("A", "from .one import a, missing", "return a()"),
+    }
+    two = "from .one import missing\nfrom .one import *\ndef b(): return {}\n"
+    selection = run(same | {"two.py": two.format(1)}, same | {"two.py": two.format(2)})
+    assert only(selection).reason == "b changed in two.py → a → A"
 
 
-def test_imports_are_not_followed_in_a_transformers_checkout() -> None:
-    folder = "src/transformers/models/toy/"
-    same = {folder + "modeling_toy.py": model("A", header="from .layers import Layer\n")}
-    selection = run(same | {folder + "layers.py": "x = 1"}, same | {folder + "layers.py": "x = 2"})
+def test_huge_and_binary_files_are_no_python() -> None:
+    same = {"modeling_a.py": model("A")}
+    selection = run(same | {"data.py": "x = 1"}, same | {"data.py": "x = '\0'"})
     assert selection.affected == ()
-    assert reasons(selection) == {folder + "layers.py": "not a modeling file"}
+    selection = run(same, same | {"big.py": "x = 1\n" * 1_000_000})
+    assert "larger than" in reasons(selection)["big.py"]
+
+
+def test_an_empty_diff_selects_nothing() -> None:
+    assert run({"modeling_a.py": model("A")}, {"modeling_a.py": model("A")}) == Selection()

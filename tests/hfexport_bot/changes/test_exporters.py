@@ -135,14 +135,15 @@ def test_comments_and_other_formats_affect_nothing() -> None:
 def test_without_engine_repo_exporters_are_files_like_others() -> None:
     selection = run("exporter_dynamo", "pass", "strict = True", None)
     assert selection.affected == ()
-    assert [entry.reason for entry in selection.not_run] == ["not a modeling file"]
+    assert [entry.reason for entry in selection.not_run] == ["not on an exported path"]
 
 
 def test_a_model_that_changed_too_keeps_its_classes_and_both_reasons() -> None:
     hits = {BERT: ("repo:exporter_onnx._patch_where",)}
-    (module,) = run("exporter_onnx", "mask_of(original)", "original", hits, bert="\nX = 1\n").affected
+    (module,) = run("exporter_onnx", "mask_of(original)", "original", hits, bert="\nBertModel.x = 1\n").affected
     assert set(module.head_classes) == {"BertModel", "BertForMaskedLM"}
-    assert module.reason.startswith("modeling_bert.py changed; exporters/exporter_onnx.py: _patch_where changed")
+    assert module.reason_of("BertModel") == "BertModel changed in modeling_bert.py"
+    assert module.reason_of("BertForMaskedLM").startswith("exporters/exporter_onnx.py: _patch_where changed")
 
 
 def test_hits_are_read_from_both_sides_of_reports() -> None:

@@ -1,0 +1,51 @@
+"""What a change affects, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from hfexport_bot.changes.affected import Selection
+from hfexport_bot.reporting.text import plain
+from hfexport_bot.schema import Task
+
+
+def selection_json(selection: Selection) -> str:
+    """An object with two lists: ``affected`` of model, class, reason, tasks; ``not_run`` of kind, name, reason."""
+    affected = [
+        {"model": model, "class": name, "reason": reason, "tasks": tasks}
+        for model, name, reason, tasks in _rows(selection)
+    ]
+    not_run = [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in selection.not_run]
+    return json.dumps({"affected": affected, "not_run": not_run}, indent=2, ensure_ascii=False)
+
+
+def print_selection(selection: Selection, console: Console) -> None:
+    """A table of the affected classes, a line for each thing that is not run, and how many there are."""
+    rows = _rows(selection)
+    if rows:
+        table = Table("Model", "Class", "Why")
+        for model, name, reason, tasks in rows:
+            only = "" if Task.FORWARD.value in tasks else " (generate only)"
+            table.add_row(plain(model), plain(name) + only, plain(reason))
+        console.print(table, markup=False)
+    for each in selection.not_run:
+        console.print(f"not run: {each.kind} {plain(each.name)}: {plain(each.reason)}", style="dim", markup=False)
+    models = len({model for model, *_ in rows})
+    console.print(f"{len(rows)} classes of {models} models affected", markup=False)
+
+
+def _rows(selection: Selection) -> list[tuple[str, str, str, list[str]]]:
+    rows = []
+    for module in selection.affected:
+        file = module.head or module.base
+        if file is None:
+            continue
+        for name in module.classes:
+            plain_forward = name in (*module.head_classes, *module.base_classes)
+            generates = name in (*module.head_generating, *module.base_generating)
+            tasks = [Task.FORWARD.value] * plain_forward + [Task.GENERATE.value] * generates
+            rows.append((file.model, name, module.reason_of(name), tasks))
+    return rows
