@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hfexport_bot.changes.affected import Selection
 from hfexport_bot.reporting.text import plain
@@ -26,7 +26,7 @@ def print_selection(selection: Selection, console: Console) -> None:
     """A table of the affected classes, a line for each thing that is not run, and how many there are."""
     rows = _rows(selection)
     if rows:
-        table = Table("Model", "Class", "Why")
+        table = Table("Model", "Class", Column("Why", overflow="fold"))
         for model, name, reason, tasks in rows:
             only = "" if Task.FORWARD.value in tasks else " (generate only)"
             table.add_row(plain(model), plain(name) + only, plain(reason))
@@ -34,7 +34,10 @@ def print_selection(selection: Selection, console: Console) -> None:
     for each in selection.not_run:
         console.print(f"not run: {each.kind} {plain(each.name)}: {plain(each.reason)}", style="dim", markup=False)
     models = len({model for model, *_ in rows})
-    console.print(f"{len(rows)} classes of {models} models affected", markup=False)
+    counts = (
+        f"{len(rows)} {'class' if len(rows) == 1 else 'classes'} of {models} {'model' if models == 1 else 'models'}"
+    )
+    console.print(f"{counts} affected", markup=False)
 
 
 def _rows(selection: Selection) -> list[tuple[str, str, str, list[str]]]:

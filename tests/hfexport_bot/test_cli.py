@@ -464,6 +464,36 @@ def check(*arguments: str, out: Path, runner: FakeRunner | None = None) -> tuple
     return main(["check", *arguments, "--out", str(out)], run_cases=runner), runner
 
 
+def detect(repository: Any, *more: str, base: str = "main") -> int:
+    return main(["detect", "--repo", str(repository.path), "--base", base, *more])
+
+
+def test_detect_tells_what_is_affected_and_why(changed: Any, capsys: Any) -> None:
+    assert detect(changed, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "affected": [
+            {
+                "model": "modeling_a",
+                "class": "AModel",
+                "reason": "AModel.forward changed in modeling_a.py",
+                "tasks": ["forward"],
+            }
+        ],
+        "not_run": [{"kind": "file", "name": "modeling_b.py", "reason": "only comments or docstrings changed"}],
+    }
+    assert detect(changed) == 0
+    shown = capsys.readouterr().out
+    assert "AModel.forward changed" in shown
+    assert "1 class of 1 model affected" in shown
+
+
+def test_detect_of_nothing_and_of_no_revision(changed: Any, capsys: Any) -> None:
+    assert detect(changed, "--json", base="HEAD") == 0
+    assert json.loads(capsys.readouterr().out) == {"affected": [], "not_run": []}
+    assert detect(changed, base="nowhere") == 2
+    assert "unknown revision 'nowhere'" in capsys.readouterr().err
+
+
 def test_check_of_the_installed_transformers(out: Path) -> None:
     code, runner = check("llama/LlamaForCausalLM", out=out)
     assert code == 0
