@@ -61,6 +61,13 @@ _ASIDE = re.compile(
 )
 
 
+#: Test classes, and what of them a case is made with; the rest of them checks.
+_TEST_CLASS = re.compile(r"(?:Test|Mixin)$")
+_MAKES_INPUTS = re.compile(
+    r"setUp$|all_(?:generative_)?model_classes$|model_tester_class$|prepare_(?:config_and_inputs|for|inputs)|_prepare_for_class$"
+)
+
+
 def is_special(member: str) -> bool:
     """Whether using a class runs this member without naming it."""
     return member.startswith("__") and member.endswith("__") and member not in _NEVER
@@ -91,6 +98,13 @@ def is_read(path: str) -> bool:
     return not _ASIDE.fullmatch(name) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))
 
 
-def runs_in_a_test_only(part: str) -> bool:
+def runs_in_a_test_only(definition: str, part: str) -> bool:
     """Whether a member of a test class or a tester checks something, and takes no part in making a model's inputs."""
-    return part.startswith(("test_", "create_and_check", "check_", "assert", "_check", "tearDown"))
+    if part and _TEST_CLASS.search(definition):
+        return not _MAKES_INPUTS.match(part)
+    return is_check(part or definition)
+
+
+def is_check(member: str) -> bool:
+    """Whether a member of a test class checks something, so that what it names says nothing of the model."""
+    return member.startswith(("test_", "create_and_check", "check_", "assert", "_check"))

@@ -194,7 +194,7 @@ class Reach:
             return Node(path, name, "" if not part or policy.is_special(part) else part), task
         if part.startswith("["):
             return Node(path, name, part), task
-        if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(part or name):
+        if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(name, part):
             return None
         if part and not direct and self.is_model(path, name) and self._is_method(path, name, part):
             if not self._is_taken(part):
@@ -278,7 +278,7 @@ class Reach:
             for facts in self._graph.modules.facts[path]:
                 for name, row in facts.rows.items():
                     for key, part in row[3].items():
-                        if test and policy.runs_in_a_test_only(key or name):
+                        if test and policy.is_check(key or name):
                             continue
                         if model_type in part[3] or (test and not classes.isdisjoint(part[0])):
                             return True

@@ -219,9 +219,12 @@ class ToyModelTester:
 class ToyModelTest:
     all_model_classes = (ToyModel,)
     def setUp(self): self.model_tester = ToyModelTester(self)
+    def _helper(self): return "one"
 """
     assert affected(run({test: ("size=1", "size=2")}, {test: text})) == {"ToyModel"}
     assert affected(run({test: ("return 1", "return 2")}, {test: text})) == set()
+    assert affected(run({test: ('"one"', '"two"')}, {test: text})) == set()
+    assert affected(run({test: ("ToyModelTester(self)", "ToyModelTester(self, 1)")}, {test: text})) == {"ToyModel"}
 
 
 def test_a_modular_file_whose_generated_one_did_not_change_runs_nothing() -> None:
@@ -340,7 +343,7 @@ __all__ = ["DuoModel"]
 }
 
 
-DUO_TESTER = "from transformers import FarConfig\nclass DuoTester:\n    def get_config(self): return FarConfig()\n"
+DUO_TESTER = "from transformers import FarConfig\nclass DuoTest:\n    def get_text_model(self): return FarConfig()\n"
 
 
 def test_a_composite_model_is_affected_by_the_models_that_its_configuration_or_tests_name() -> None:
