@@ -185,8 +185,8 @@ def _select(
     git: Git, base: GitTree, head: GitTree, layout: Layout, engines: Engines, records: Sequence[Path]
 ) -> Selection:
     runs_theirs = Engine.REPO in (*engines.base, *engines.head)
-    hits = recorded_hits(_read_reports(records)) if runs_theirs else None
-    return select(git.changed_files(base.sha, head.sha), base, head, layout, hits)
+    recorded = recorded_hits(_read_reports(records))
+    return select(git.changed_files(base.sha, head.sha), base, head, layout, recorded if runs_theirs else None)
 
 
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:

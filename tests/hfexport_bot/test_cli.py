@@ -275,9 +275,12 @@ def test_targets_that_cannot_be_listed_are_no_failure(repository: Any, out: Path
     assert "what the checkout's own exporters look for is unknown: no list today" in report_in(out).notes
 
 
+@pytest.mark.parametrize("exporters", [{EXPORTERS: ""}, {}])
 @pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("{}", "is no report.json")])
-def test_a_record_that_is_none_is_two(repository: Any, out: Path, text: str | None, said: str, capsys: Any) -> None:
-    repository.commit(CHECKOUT | {EXPORTERS: ""})
+def test_a_record_that_is_none_is_two(
+    repository: Any, out: Path, text: str | None, said: str, exporters: dict[str, str], capsys: Any
+) -> None:
+    repository.commit(CHECKOUT | exporters)
     repository.git("branch", "topic")
     record = out.parent / "record.json"
     if text is not None:
