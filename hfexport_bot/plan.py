@@ -92,14 +92,19 @@ def plan_cases(
 
 
 def not_planned(selection: Selection, tasks: Sequence[Task]) -> Iterator[NotRun]:
-    """The affected classes that have no case because they don't generate, where nothing else was asked for."""
-    if Task.FORWARD in tasks:
-        return
+    """The affected classes that have no case in the tasks asked for, and why."""
     for module in selection.affected:
+        by_task = {
+            Task.FORWARD: {*module.head_classes, *module.base_classes},
+            Task.GENERATE: {*module.head_generating, *module.base_generating},
+        }
         for name in module.classes:
             file = module.head or module.base
-            if file is not None and name not in (*module.head_generating, *module.base_generating):
-                yield NotRun(kind="class", name=f"{file.model}/{name}", reason="it does not generate")
+            if file is None or any(name in by_task[task] for task in tasks):
+                continue
+            generates = name in by_task[Task.GENERATE]
+            reason = "affected only when it generates: add --task generate" if generates else "it does not generate"
+            yield NotRun(kind="class", name=f"{file.model}/{name}", reason=reason)
 
 
 def _case(module: AffectedModule, name: str, backend: Backend, kind: _Kind, engines: Engines) -> PlannedCase | None:

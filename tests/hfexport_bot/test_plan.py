@@ -80,6 +80,16 @@ def test_generate_runs_on_each_side_what_generates_there() -> None:
     ]
 
 
+def test_a_class_that_is_affected_only_when_it_generates_is_told_where_that_is_not_asked_for() -> None:
+    module = AffectedModule(BOTH, BOTH, (), (), "changed", base_generating=("A",), head_generating=("A",))
+    selection = Selection((module,))
+    assert not plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,), FORWARD)
+    (told,) = not_planned(selection, FORWARD)
+    assert (told.name, told.reason) == ("modeling_a/A", "affected only when it generates: add --task generate")
+    assert len(plan_cases(selection, (Backend.DYNAMO,), (Shapes.DYNAMIC,), (Task.GENERATE,))) == 1
+    assert not list(not_planned(selection, (Task.GENERATE,)))
+
+
 def test_both_tasks_run_side_by_side_and_leave_nothing_out() -> None:
     cases = plan_cases(GENERATING, (Backend.DYNAMO,), tuple(Shapes), (Task.GENERATE, Task.FORWARD))
     assert ids(cases)[:3] == [
