@@ -27,7 +27,6 @@ from hfexport_bot.schema import Layout, NotRun, Task
 
 ONLY_TEXT = "only comments or docstrings changed"
 NOT_EXPORTED = "not on an exported path"
-_NO_MODEL = "has no model class"
 #: Changed symbols of one file that are named one by one when none of them is run.
 _NAMED = 20
 

@@ -14,13 +14,10 @@ from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, is_modeling_file
 from hfexport_bot.changes.modeling import SourceError, alike, model_classes, parse, public_model_classes
 from hfexport_bot.changes.tree import Tree
-from hfexport_bot.schema import CaseId, Layout, Report
+from hfexport_bot.schema import REPO_PREFIX, CaseId, Layout, Report
 
 #: Where a checkout's exporters lie.
 FOLDER = EXPORTERS[Layout.TRANSFORMERS].rpartition("/")[0]
-
-#: Begins the ids of patches and fixes of those exporters in outcomes: ``repo:exporter_onnx._patch_where``.
-HIT_PREFIX = "repo:"
 
 #: One model of each kind, by the first of these that there is: the class and its model's folder.
 SAMPLE: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -77,7 +74,7 @@ def recorded_hits(reports: Iterable[Report]) -> dict[CaseId, frozenset[str]]:
     found: dict[CaseId, frozenset[str]] = {}
     for case in (case for report in reports for case in report.cases):
         outcomes = (outcome for outcome in (case.base, case.head) if outcome is not None)
-        ids = {name for outcome in outcomes for name in outcome.workarounds if name.startswith(HIT_PREFIX)}
+        ids = {name for outcome in outcomes for name in outcome.workarounds if name.startswith(REPO_PREFIX)}
         if ids:
             found[case.id] = found.get(case.id, frozenset()) | ids
     return found
@@ -123,7 +120,7 @@ def _add_acting(
     found: ByExporters, symbol: Symbol, said: str, sources: list[_Sources], hits: Hits, locate: _Locator
 ) -> None:
     """Add what a patch or fix acts on."""
-    name = f"{HIT_PREFIX}{'.'.join(symbol)}"
+    name = f"{REPO_PREFIX}{'.'.join(symbol)}"
     cases = sorted(str(case) for case, ids in hits.items() if name in ids)
     if cases:
         more = f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else ""

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from hfexport_bot.changes.facts import Definition
 from hfexport_bot.changes.modules import ANYTHING, Modules, Target, module_of
-from hfexport_bot.changes.units import BODY
 
 
 class Use(NamedTuple):
@@ -262,8 +261,3 @@ def _first(word: str) -> tuple[str, str]:
         if character == "[":
             return word[:position], word[position:]
     return word, ""
-
-
-def is_body(name: str) -> bool:
-    """Whether a definition is the statements that a file runs at import."""
-    return name == BODY

@@ -21,7 +21,6 @@ EXPORTERS = {
 
 # TensorFlow and Flax files of older repositories are named alike.
 _MODELING = re.compile(r"modeling_(?!tf_|flax_)\w[\w.\-]*\.py")
-_CONFIGURATION = re.compile(r"configuration_(\w[\w.\-]*)\.py")
 _ID_PATH = re.compile(r"[\w.\-]+(/[\w.\-]+)*")
 
 
@@ -51,12 +50,6 @@ def is_test_or_doc(path: str) -> bool:
 def is_modeling_file(path: str, layout: Layout) -> bool:
     """Whether a path names a PyTorch modeling file where this layout keeps them."""
     return bool(_MODELING.fullmatch(PurePosixPath(path).name)) and _in_place(path, layout)
-
-
-def configuration_name(path: str, layout: Layout) -> str | None:
-    """``x`` of a ``configuration_x.py`` where this layout keeps its models, otherwise None."""
-    match = _CONFIGURATION.fullmatch(PurePosixPath(path).name)
-    return match[1] if match and _in_place(path, layout) else None
 
 
 def has_odd_name(path: str) -> bool:

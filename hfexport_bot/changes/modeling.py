@@ -86,28 +86,6 @@ def _offered(module: ast.Module) -> set[str]:
     return found
 
 
-def same_code(old: bytes, new: bytes) -> bool:
-    """Whether two versions of a file differ in comments, docstrings and layout only. A version that is no
-    Python is the same as itself alone."""
-    if old == new:
-        return True
-    try:
-        return alike(parse(old), parse(new))
-    except (SourceError, RecursionError):
-        return False
-
-
-def imports_module(module: ast.Module, name: str) -> bool:
-    """Whether a file imports a module called ``name`` (its last segment), anywhere in it."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.ImportFrom):
-            if (node.module or "").rpartition(".")[2] == name or any(a.name == name for a in node.names):
-                return True
-        elif isinstance(node, ast.Import) and any(a.name.rpartition(".")[2] == name for a in node.names):
-            return True
-    return False
-
-
 def alike(old: object, new: object) -> bool:
     """Whether two trees run the same code. Positions, bare strings, type hints of functions and what decorators that
     only write a docstring are given do not count. An own walk: dumping both to text takes five times as long."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
+from hfexport_bot.cache import cache_folder
 from hfexport_bot.changes.facts import VERSION, Facts
 
 #: Facts come out otherwise with another version of Python's parser.
@@ -22,10 +23,8 @@ _AT_A_TIME = 500
 
 
 def cache_file() -> Path:
-    """Where facts are kept: under ``XDG_CACHE_HOME``, by default ``~/.cache``."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(root) if root and Path(root).is_absolute() else Path.home() / ".cache"
-    return folder / "hfexport-bot" / "facts.sqlite"
+    """Where facts are kept."""
+    return cache_folder(os.environ) / "facts.sqlite"
 
 
 def load_facts(blobs: Iterable[str], file: Path | None = None) -> dict[str, Facts]:

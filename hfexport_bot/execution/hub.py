@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hfexport_bot.execution.cache import cache_folder, made_once
+from hfexport_bot.cache import cache_folder, made_once
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling

@@ -30,8 +30,8 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from hfexport_bot.cache import cache_folder, made_once
 from hfexport_bot.changes.requirements import Difference
-from hfexport_bot.execution.cache import cache_folder, made_once
 from hfexport_bot.execution.client import stop_session
 from hfexport_bot.execution.environment import private_home, runner_environment
 

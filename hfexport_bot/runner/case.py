@@ -27,6 +27,7 @@ from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eage
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.sources import HookError, Inapplicable, ModelCase, Unavailable, find_model_case, load_hook
+from hfexport_bot.runner.sources.sizes import count_parameters
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
@@ -124,7 +125,7 @@ def _told(case: ModelCase, setup: RunnerSetup) -> dict[str, Any]:
     return {
         "source": f"{case.source}: {case.origin}"[:MAX_NAME_CHARS] if case.origin else case.source,
         "tried": _cleaned(case.tried, setup),
-        "parameters": sum(parameter.numel() for parameter in case.model.parameters()),
+        "parameters": count_parameters(case.model),
         "fed": tuple(fed[:MAX_TRIES]),
     }
 

@@ -58,6 +58,11 @@ class Engine(StrEnum):
     REPO = "repo"  # the ``transformers.exporters`` of the revision under test
 
 
+#: Begins the ids of what acts in a revision's own exporters, and tells them from our workarounds:
+#: ``repo:exporter_onnx._patch_where``.
+REPO_PREFIX = "repo:"
+
+
 class EngineChoice(StrEnum):
     """Which engines a run asks for: ``auto`` is both where the revision is a checkout that has exporters."""
 

@@ -18,9 +18,7 @@ import torch
 from torch.export import ExportedProgram
 
 from hfexport_bot.runner.engines.package import ExportersPackage
-
-#: Begins every id, and tells them from our own workarounds.
-PREFIX = "repo:"
+from hfexport_bot.schema import REPO_PREFIX
 
 #: Names of the registries, each the same in every version so far: patches by backend, (owner or its path, attribute,
 #: factory); fixes by backend; preparers by the inputs that they need; ONNX functions by operator; fixes of ONNX graphs.
@@ -37,7 +35,7 @@ def identity(package: ExportersPackage, function: Any) -> str:
     inner = inspect.unwrap(getattr(function, "function", function))  # an onnxscript function holds the Python one
     module = str(getattr(inner, "__module__", "")).removeprefix(f"{package.name}.")
     name = str(getattr(inner, "__qualname__", type(inner).__name__))
-    return f"{PREFIX}{module}.{name.partition('.<locals>')[0]}"
+    return f"{REPO_PREFIX}{module}.{name.partition('.<locals>')[0]}"
 
 
 @contextmanager
@@ -123,23 +121,19 @@ class _Counting:
         return counted_fix
 
     def program_fix(self, fix: Any) -> Any:
-        """Most return nothing, so the program itself tells whether it changed."""
-
-        @functools.wraps(fix)
-        def counted_fix(program: Any, *args: Any, **kwargs: Any) -> Any:
-            before = _state_of_program(program)
-            found = fix(program, *args, **kwargs)
-            self._count(fix, _state_of_program(program) != before)
-            return found
-
-        return counted_fix
+        return self._counted_by(_state_of_program, fix)
 
     def ir_fix(self, fix: Any) -> Any:
+        return self._counted_by(_state_of_graph, fix)
+
+    def _counted_by(self, state: Callable[[Any], Any], fix: Any) -> Any:
+        """Most fixes return nothing, so what they fix itself tells whether it changed."""
+
         @functools.wraps(fix)
-        def counted_fix(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            before = _state_of_graph(graph)
-            found = fix(graph, *args, **kwargs)
-            self._count(fix, _state_of_graph(graph) != before)
+        def counted_fix(fixed: Any, *args: Any, **kwargs: Any) -> Any:
+            before = state(fixed)
+            found = fix(fixed, *args, **kwargs)
+            self._count(fix, state(fixed) != before)
             return found
 
         return counted_fix

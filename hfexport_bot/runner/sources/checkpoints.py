@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from pathlib import Path
@@ -15,6 +14,7 @@ from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, Wanted, un
 from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cache
 from hfexport_bot.runner.sources.inputs import build_inputs
 from hfexport_bot.runner.sources.prompts import build_prompts
+from hfexport_bot.runner.sources.sizes import count_parameters, on_meta
 from hfexport_bot.schema import Source, Task, UnavailableCause
 
 #: Most bytes that a model's weights may take in float32.
@@ -76,21 +76,13 @@ def _config(model_class: Any, folder: Path, origin: str) -> Any:
 
 def _require_size(model_class: Any, config: Any, folder: Path, origin: str) -> None:
     """Refuse what is too big before it is built, by its configuration and by its weights."""
-    count = max(_parameters_by_config(model_class, config), _parameters_in_files(folder, origin))
+    model = on_meta(model_class, config)
+    count = max(count_parameters(model) if model is not None else 0, _parameters_in_files(folder, origin))
     if 4 * count > MAX_BYTES:
         raise Unavailable(
             UnavailableCause.TOO_BIG,
             f"{origin} takes {4 * count / 1e9:.1f} GB in float32; the limit is {MAX_BYTES / 1e9:.1f} GB",
         )
-
-
-def _parameters_by_config(model_class: Any, config: Any) -> int:
-    try:
-        with torch.device("meta"):
-            model = model_class(copy.deepcopy(config))
-    except Exception:  # constructors that compute with their tensors cannot be counted this way
-        return 0
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _parameters_in_files(folder: Path, origin: str) -> int:
@@ -103,7 +95,8 @@ def _parameters_in_files(folder: Path, origin: str) -> int:
 
 def _in_file(file: Path) -> int:
     with safe_open(file, framework="pt") as tensors:
-        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        names = tensors.keys()  # an opened file is not iterable itself
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
 
 
 def _name(folder: Path) -> str:

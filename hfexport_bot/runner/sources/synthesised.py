@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -27,6 +26,7 @@ from hfexport_bot.runner.sources.configs import (
 from hfexport_bot.runner.sources.inputs import build_inputs
 from hfexport_bot.runner.sources.media import needed_modalities
 from hfexport_bot.runner.sources.prompts import build_prompts
+from hfexport_bot.runner.sources.sizes import count_parameters, on_meta
 from hfexport_bot.runner.sources.variants import PLAIN, Switch, applicable_variants, variant_case
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import Task, UnavailableCause, Variant
@@ -136,10 +136,9 @@ def _fitting_config(
         if needed_modalities(model_class):
             settle_media_tokens(config, source)
         configure(config)
-        told = _parameters(model_class, config)
-        if told is None or told <= MAX_PARAMETERS:
-            return config, told is not None
-        count = told
+        model = on_meta(model_class, config)
+        if model is None or (count := count_parameters(model)) <= MAX_PARAMETERS:
+            return config, model is not None
     raise Unavailable(
         UnavailableCause.TOO_BIG,
         f"{model_class.__name__} has {count / 1e6:.1f} million parameters at its smallest; "
@@ -167,17 +166,6 @@ def _build(model_class: Any, config: Any, seed: int, allowance: AbstractContextM
         doing = f"{name} cannot be built from a tiny {type(config).__name__}"
         raise unavailable(error, UnavailableCause.INVALID_CONFIG, doing) from error
     return model.eval().float()
-
-
-def _parameters(model_class: Any, config: Any) -> int | None:
-    """Count parameters on the meta device, before a field the synthesiser does not know takes gigabytes; None where
-    the constructor computes with its tensors, which cannot be done there."""
-    try:
-        with torch.device("meta"):
-            model = model_class(copy.deepcopy(config))
-    except Exception:  # the constructor is tried again for real, and then its error counts
-        return None
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 class _TooBig(Exception):

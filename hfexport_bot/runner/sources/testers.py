@@ -10,7 +10,6 @@ for every other source, from that configuration.
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 import sys
 import unittest
@@ -31,6 +30,7 @@ from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cach
 from hfexport_bot.runner.sources.media import PLACEHOLDERS, placeholder_id
 from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
+from hfexport_bot.runner.sources.sizes import on_meta
 from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer
 from hfexport_bot.schema import Source, Task, UnavailableCause
 
@@ -162,7 +162,8 @@ def _generate_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     media = {name for name, value in inputs.items() if name not in _TEXT and value.is_floating_point()}
     with contextlib.suppress(Unavailable):
         prompts, probes = build_prompts(model, seed)
-        if set(prompts) <= _TEXT if not media else media <= set(prompts) and _takes(model, prompts, seed):
+        fits = media <= set(prompts) and _takes(model, prompts, seed) if media else set(prompts) <= _TEXT
+        if fits:
             return ModelCase(model, prompts, probes, source=Source.MODEL_TESTS)
     model.generation_config.use_cache = True
     others = {"other_prompt": (), "batch_1": (1,), "batch_3": (3,)}
@@ -210,10 +211,8 @@ def _build(model_class: Any, config: Any, seed: int) -> Any:
 
 def _require_small(model_class: Any, config: Any) -> None:
     """Count bytes on the meta device, so that what is too big is never built."""
-    try:
-        with torch.device("meta"):
-            model = model_class(copy.deepcopy(config))
-    except Exception:  # constructors that compute with their tensors cannot be counted this way
+    model = on_meta(model_class, config)
+    if model is None:
         return
     size = sum(tensor.numel() * 4 for tensor in (*model.parameters(), *model.buffers()))
     if size > MAX_BYTES:

@@ -10,12 +10,11 @@ import pytest
 from hfexport_bot.changes.modeling import (
     SourceError,
     generating_classes,
-    imports_module,
     model_classes,
     parse,
     public_model_classes,
-    same_code,
 )
+from hfexport_bot.changes.symbols import compare
 
 
 def classes(source: str) -> tuple[str, ...]:
@@ -133,13 +132,8 @@ class A(B):
         (OLD + "def broken(", False),
     ],
 )
-def test_same_code_sees_through_text_and_layout_only(new: str, same: bool) -> None:
-    assert same_code(OLD.encode(), new.encode()) is same
-
-
-def test_broken_sources_are_the_same_only_as_themselves() -> None:
-    assert same_code(b"def (", b"def (")
-    assert not same_code(b"def (", b"def  (")
+def test_a_comparison_sees_through_text_and_layout_only(new: str, same: bool) -> None:
+    assert (not compare("modeling_a.py", OLD.encode(), new.encode()).symbols) is same
 
 
 def test_syntax_error_has_its_line() -> None:
@@ -158,20 +152,6 @@ def test_coding_lines_are_honoured_and_warnings_kept_quiet() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parse("# coding: latin-1\nx = 'é' + '\\d'".encode("latin-1"))
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from .configuration_toy import ToyConfig", True),
-        ("from . import configuration_toy", True),
-        ("import package.configuration_toy", True),
-        ("def f():\n    from configuration_toy import X", True),
-        ("from .configuration_other import ToyConfig", False),
-    ],
-)
-def test_imports_module(source: str, found: bool) -> None:
-    assert imports_module(parse(source.encode()), "configuration_toy") is found
 
 
 _TWO_MODELS = """

@@ -104,7 +104,7 @@ def test_one_that_is_too_big_is_refused_before_it_is_built(tmp_path: Path, monke
 
 
 def test_the_files_count_too(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_parameters_by_config", lambda *_: 0)
+    monkeypatch.setattr(checkpoints, "on_meta", lambda *_: None)
     monkeypatch.setattr(checkpoints, "MAX_BYTES", 4 * 10_000)
     assert _unavailable(Wanted(BertModel, checkpoint=bert)).cause is UnavailableCause.TOO_BIG
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hfexport_bot.execution.cache import cache_folder, made_once
+from hfexport_bot.cache import cache_folder, made_once
 
 
 def test_the_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

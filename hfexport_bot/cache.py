@@ -1,4 +1,4 @@
-"""Folders that are made once and found again by name, by any number of processes."""
+"""The user's cache: where it is, and folders that are made once and found again by name, by any number of processes."""
 
 from __future__ import annotations
 
