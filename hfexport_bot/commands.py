@@ -200,15 +200,14 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     settings, setup = _one_revision(place, overrides, around)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
     planned = _plan(selection, settings, _engines(settings, place.layout, tree, tree))
-    if not planned:
-        raise UsageError(f"none of the classes of {', '.join(names)} generates; leave out --task to run their forward")
+    _require_cases(planned, names)
     setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
     with ExitStack() as open_things:
         result = _run(planned, None, setups["head"], around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command="check",
-        head=Revision(name=place.name),
+        head=place.revision,
         cases=make_cases(planned, None, result.head, accepted=accepted),
         not_run=tuple(not_planned(selection, settings.tasks)),
         notes=(*prepared, *_notes(settings, expired, result)),
@@ -229,21 +228,31 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     place = find_place(names, folder)
     tree = FolderTree(place.root)
     settings, setup = _one_revision(place, overrides, around)
-    targets = resolve_targets(place.names, tree, place.layout) if names else every_model(tree, place.layout)
+    targets, left_out = (
+        (resolve_targets(place.names, tree, place.layout), ()) if names else every_model(tree, place.layout)
+    )
     planned = plan_cases(
         Selection(affected=targets), (Backend.DYNAMO,), (Shapes.DYNAMIC,), settings.tasks, settings.variants
     )
+    _require_cases(planned, names)
     setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
     with ExitStack() as open_things:
         result = _run(planned, None, setups["head"].model_copy(update={"survey": True}), around, open_things)
     return Census(
-        revision=Revision(name=place.name),
+        revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
-        notes=prepared,
+        notes=(*left_out, *prepared),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
     )
+
+
+def _require_cases(planned: Sequence[PlannedCase], names: Sequence[str]) -> None:
+    """Refuse models without a case in the tasks asked for: that forward is missing there is told before."""
+    if not planned:
+        whose = f" of {', '.join(names)}" if names else ""
+        raise UsageError(f"none of the classes{whose} generates; leave out --task to run their forward")
 
 
 def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
@@ -251,6 +260,7 @@ def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
         model=case.id.model,
         class_name=case.id.class_name,
         task=case.id.task,
+        variant=case.id.variant,
         outcome=outcome.kind,
         source=outcome.source,
         tried=outcome.tried,

@@ -8,13 +8,15 @@ from itself.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, Variant, VerdictKind
@@ -22,10 +24,36 @@ from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, T
 SETTINGS_PATH = ".github/hfexport.yml"
 _MAX_BYTES = 1 << 16
 
+
+def _like(pattern: str, what: str) -> AfterValidator:
+    """Refuses text that is not of a form, in words instead of with the pattern."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("form", "{text} is not {what}", {"text": repr(text), "what": what})
+        return text
+
+    return AfterValidator(check)
+
+
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-RelativePath = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py$")]
-CheckpointName = Annotated[str, StringConstraints(pattern=r"^(\w[\w.\-]*/)?\w[\w.\-]*(@\w[\w.\-/]*)?$")]
-CaseFunction = Annotated[str, StringConstraints(pattern=r"^(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*$")]
+RelativePath = Annotated[
+    str, _like(r"(\w|\.\w)[^:\\]*\.py", "the path of a Python file from the root, such as tools/export_workarounds.py")
+]
+CheckpointName = Annotated[
+    str,
+    _like(
+        r"(\w[\w.\-]*/)?\w[\w.\-]*(@\w[\w.\-/]*)?",
+        "a repository of the hub, such as hf-internal-testing/tiny-random-BertModel, with @BRANCH or @COMMIT behind it",
+    ),
+]
+CaseFunction = Annotated[
+    str,
+    _like(
+        r"(\w|\.\w)[^:\\]*\.py:[A-Za-z_]\w*",
+        "the path of a Python file from the root and a function in it, such as export_cases.py:build",
+    ),
+]
 
 
 class _Section(BaseModel):
@@ -212,6 +240,14 @@ def _parse(source: bytes, where: str) -> SettingsFile:
         raise UsageError(f"{where}: {_first_problem(error)}") from None
 
 
+#: What pydantic says of Python's types, in YAML's words.
+_IN_WORDS = {
+    "tuple_type": "must be a list, such as `[first, second]`",
+    "dict_type": "must be a mapping, such as `name: value`",
+    "model_type": "must be a mapping, such as `name: value`",
+    "too_short": "must not be empty; leave it out for the default",
+    "string_type": "must be text",
+}
 _SECTIONS: dict[str, type[_Section]] = {"limits": LimitSettings, "accepted": AcceptedEntry}
 
 
@@ -224,4 +260,5 @@ def _first_problem(error: ValidationError) -> str:
         known = [name.replace("_", "-") for name in section.model_fields]
         close = difflib.get_close_matches(path[-1].replace("_", "-"), known, n=1, cutoff=0)
         return f"unknown key {'.'.join(path)!r}; did you mean {close[0]!r}?"
-    return f"{'.'.join(path)}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+    said = _IN_WORDS.get(problem["type"], problem["msg"])
+    return f"{'.'.join(path)}: {said[0].lower()}{said[1:]}"

@@ -110,6 +110,18 @@ class Git:
             ) from None
         return found.decode().strip()
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether what is checked out is something else than its commit: changed files, or Python files that are not in
+        it."""
+        changed = self._checked("status", "--porcelain", "-z", "--untracked-files=no")
+        return bool(changed or self._checked("ls-files", "-z", "--others", "--exclude-standard", "--", ":(top)*.py"))
+
+    @property
+    def holds_its_folder(self) -> bool:
+        """Whether there are files of the repository in the folder that it was found by: others may be ignored there."""
+        return bool(self._checked("ls-files", "-z", "--", "."))
+
     def merge_base(self, base: str, head: str) -> str:
         """The sha of the best common ancestor of two commits."""
         try:

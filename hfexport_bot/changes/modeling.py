@@ -68,6 +68,17 @@ def model_classes(module: ast.Module) -> tuple[str, ...]:
     )
 
 
+def plain_modules(module: ast.Module) -> tuple[str, ...]:
+    """The classes that have a forward and are no models only because they derive from ``torch.nn.Module`` and not from
+    ``PreTrainedModel``, in the order of the file."""
+    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    return tuple(
+        name
+        for name in file.classes
+        if not name.startswith("_") and not file.is_pretrained(name) and file.is_module(name) and file.has_forward(name)
+    )
+
+
 def generating_classes(module: ast.Module) -> tuple[str, ...]:
     """Those of `model_classes` that have ``generate``: by the names of their bases, through classes of the file, they
     derive from ``GenerationMixin`` or from an imported model that is called like one that generates."""
@@ -190,6 +201,11 @@ class _File:
         if name not in self.classes:
             return self._is_imported_model(name) or name.startswith("PreTrained")
         return name not in seen and any(self.is_pretrained(base, seen | {name}) for base in self._bases(name))
+
+    def is_module(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        if name not in self.classes:
+            return name == "Module"
+        return name not in seen and any(self.is_module(base, seen | {name}) for base in self._bases(name))
 
     def has_forward(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
         if name not in self.classes:

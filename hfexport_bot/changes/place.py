@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Layout
+from hfexport_bot.schema import Layout, Revision
 from hfexport_bot.settings import SETTINGS_PATH
 
 
@@ -23,6 +24,22 @@ class Place:
     layout: Layout
     name: str
     names: tuple[str, ...]
+
+    @property
+    def revision(self) -> Revision:
+        """What is in the folder, with the commit that is checked out there. Without one where there is none, and where
+        files were changed since, which the name then says."""
+        if self.layout is Layout.INSTALLED:
+            return Revision(name=self.name)
+        try:
+            git = Git(self.root)
+            sha = git.resolve("HEAD") if git.holds_its_folder else ""
+            changed = bool(sha) and git.has_changes
+        except UsageError:  # no repository, no commit in it, or no git
+            return Revision(name=self.name)
+        if changed:
+            return Revision(name=f"{self.name} at {sha[:7]} with changes that are not committed")
+        return Revision(name=self.name, sha=sha)
 
 
 def find_place(names: Sequence[str], folder: Path | None) -> Place:

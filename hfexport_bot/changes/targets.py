@@ -8,10 +8,21 @@ from pathlib import PurePosixPath
 
 from hfexport_bot.changes.affected import AffectedModule
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
-from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
+from hfexport_bot.changes.modeling import (
+    SourceError,
+    generating_classes,
+    model_classes,
+    parse,
+    plain_modules,
+    public_model_classes,
+)
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
+
+_WANTED = "a model class derives from transformers' PreTrainedModel and has a forward"
+#: Most names that a message lists.
+_NAMED = 3
 
 
 def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
@@ -27,9 +38,12 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
         found = {file: _classes(file, tree, class_name) for file in files}
         if class_name and not any(class_name in classes for classes in found.values()):
             known = [each for classes in found.values() for each in classes]
-            raise UsageError(f"{name}: no model class {class_name}{_nearest(class_name, known)}")
+            plain = [class_name] if class_name in _plain(files, tree) else []
+            said = _nearest(class_name, known) if not plain else f": {_wanting(plain)}"
+            raise UsageError(f"{name}: no model class {class_name}{said}")
         if not any(found.values()):
-            raise UsageError(f"{name}: no model class in {', '.join(file.path for file in files)}")
+            paths = ", ".join(file.path for file in files)
+            raise UsageError(f"{name}: no model class in {paths}: {_wanting(_plain(files, tree))}")
         for file, classes in found.items():
             chosen = [each for each in classes if class_name in (None, each)]
             kept = wanted.setdefault(file, [])
@@ -43,19 +57,29 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
     )
 
 
-def every_model(tree: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
-    """The public model classes of every modeling file that Python can read, in the order of their paths."""
+def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...], tuple[str, ...]]:
+    """The public model classes of every modeling file that Python can read, in the order of their paths; and a line
+    on each file that is no Python, or whose classes are no models though they have a forward.
+
+    Raises `UsageError` where there is no model class at all.
+    """
     files = {file for found in _catalogue(tree, layout).values() for file in found}
-    modules = []
+    modules, notes = [], []
     for file in sorted(files, key=lambda each: each.path):
         try:
             classes = public_model_classes(parse(tree.read(file.path) or b""))
-        except SourceError:
+        except SourceError as error:
+            notes.append(f"{file.path} was left out: syntax error, line {error.line}: {error}")
             continue
         generating = _generating(file, tree, classes)
         if classes:
             modules.append(AffectedModule(None, file, (), classes, reason="every model", head_generating=generating))
-    return tuple(modules)
+        elif plain := _plain([file], tree):
+            notes.append(f"{file.path} was left out: {_wanting(plain)}")
+    if not modules:
+        found = notes[:_NAMED] or [_WANTED if files else "no file is called modeling_*.py"]
+        raise UsageError(f"no model class to try: {'; '.join(found)}")
+    return tuple(modules), tuple(notes)
 
 
 def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
@@ -75,6 +99,7 @@ def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
 def _find(
     name: str, tree: Tree, layout: Layout, catalogue: Mapping[str, list[ModelFile]]
 ) -> tuple[list[ModelFile], str | None]:
+    name = name.rstrip("/")  # as a shell completes a folder's name
     path, _, class_name = name.partition(":")
     if path.endswith(".py"):
         if tree.read(path) is None or not is_modeling_file(path, layout):
@@ -109,6 +134,21 @@ def _generating(file: ModelFile, tree: Tree, classes: Sequence[str]) -> tuple[st
     return tuple(name for name in classes if name in generating)
 
 
+def _plain(files: Iterable[ModelFile], tree: Tree) -> list[str]:
+    """The classes of some files that would be models if they derived from the right base."""
+    return [name for file in files for name in plain_modules(parse(tree.read(file.path) or b""))]
+
+
+def _wanting(plain: Sequence[str]) -> str:
+    """What a model class is, and which classes with a forward derive from something else."""
+    if not plain:
+        return _WANTED
+    names = ", ".join(plain[:_NAMED]) + (f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else "")
+    return f"{_WANTED}; {names} {'derives' if len(plain) == 1 else 'derive'} from torch.nn.Module only"
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.5)
+    known = sorted(set(known))
+    inside = [each for each in known if each.startswith(f"{name}/")][:_NAMED]  # it is a folder of models
+    close = inside or difflib.get_close_matches(name, known, n=_NAMED, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

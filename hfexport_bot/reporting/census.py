@@ -23,8 +23,7 @@ def print_census(census: Census, console: Console) -> None:
     """Print a line for each class that does not run, the causes with their counts, and the sources with theirs."""
     failing = [entry for entry in census.entries if entry.outcome is not OutcomeKind.PASS]
     for entry in sorted(failing, key=lambda entry: (cause(entry), entry.model, entry.class_name))[:SHOWN]:
-        name = f"{entry.model}/{entry.class_name} ({entry.task.value})"
-        _print(console, f"{plain(name)}: {cause(entry)}: {plain(entry.message, 200)}")
+        _print(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 200)}")
     if len(failing) > SHOWN:
         _print(console, f"... and {len(failing) - SHOWN:,} more, see --json", "dim")
     for title, counted in (("why not", map(cause, failing)), ("source", _sources(census.entries))):
@@ -38,7 +37,7 @@ def print_census(census: Census, console: Console) -> None:
     passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
     if passing:
         seconds, largest = median(entry.seconds for entry in passing), max(entry.parameters or 0 for entry in passing)
-        _print(console, f"median {seconds:.2f} s, at most {largest / 1e6:.1f} million parameters")
+        _print(console, f"median {seconds:.2f} s, at most {_many(largest)} parameters")
     share = f" ({len(passing) / len(census.entries):.1%})" if census.entries else ""
     ran = f"{len(passing):,} of {plural(len(census.entries), 'case')} run in eager{share}"
     _print(console, f"{ran} in {duration(census.seconds)}", "bold")
@@ -47,6 +46,17 @@ def print_census(census: Census, console: Console) -> None:
 def cause(entry: CensusEntry) -> str:
     """Why a class has no case: the cause, or else how its build or its eager forward ended."""
     return entry.cause.value if entry.cause is not None else entry.outcome.value
+
+
+def _name(entry: CensusEntry) -> str:
+    """``bert/BertModel (forward, eager_attention)``. Untrusted text."""
+    kind = ", ".join(each.value for each in (entry.task, entry.variant) if each)
+    return f"{entry.model}/{entry.class_name} ({kind})"
+
+
+def _many(count: int) -> str:
+    """``1,234``, or ``4.1 million`` where single ones no longer count."""
+    return f"{count / 1e6:.1f} million" if count >= 100_000 else f"{count:,}"
 
 
 def _sources(entries: Iterable[CensusEntry]) -> Iterable[str]:

@@ -17,6 +17,7 @@ from hfexport_bot.schema.words import (
     Task,
     Text,
     UnavailableCause,
+    Variant,
     VerdictKind,
 )
 
@@ -78,6 +79,7 @@ class CensusEntry(Record):
     model: Said
     class_name: Said
     task: Task
+    variant: Variant | None = None
     outcome: OutcomeKind
     source: Name = ""
     tried: tuple[SourceTry, ...] = ()

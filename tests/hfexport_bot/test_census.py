@@ -21,6 +21,7 @@ from hfexport_bot.schema import (
     SourceTry,
     Task,
     UnavailableCause,
+    Variant,
 )
 
 MODEL = "class {0}(PreTrainedModel):\n    def forward(self): return 1\n"
@@ -98,6 +99,32 @@ def test_one_class_one_source_and_a_variant(tree: Path) -> None:
     assert runner.asked == [plain, f"{plain}+cache"]
     assert runner.setup is not None
     assert runner.setup.sources == (Source.MODEL_TESTS,)
+
+
+def test_a_variant_is_told_from_the_plain_model(tree: Path, capsys: Any) -> None:
+    asked = ["cases", "--tree", str(tree), "b", "--variant", "cache"]
+    assert main([*asked, "--json"], run_cases=Runner()) == 0
+    census = Census.model_validate_json(capsys.readouterr().out)
+    assert [entry.variant for entry in census.entries] == [None, Variant.CACHE]
+    assert main(asked, run_cases=Runner()) == 0
+    printed = capsys.readouterr().out
+    assert "pkg/modeling_b/BModel (forward): missing" in printed
+    assert "pkg/modeling_b/BModel (forward, cache): missing" in printed
+
+
+def test_sizes_of_tiny_models_are_told_in_full(tree: Path, capsys: Any) -> None:
+    assert main(["cases", "--tree", str(tree)], run_cases=Runner()) == 0
+    assert "at most 1,000 parameters" in capsys.readouterr().out
+
+
+def test_what_has_no_case_at_all_is_an_error(tree: Path, capsys: Any) -> None:
+    assert main(["cases", "--tree", str(tree), "--task", "generate"], run_cases=Runner()) == 2
+    assert "none of the classes generates" in capsys.readouterr().err
+
+
+def test_files_that_were_left_out_are_noted(tree: Path, capsys: Any) -> None:
+    assert main(["cases", "--tree", str(tree)], run_cases=Runner()) == 0
+    assert "note: modeling_broken.py was left out: syntax error, line 1" in capsys.readouterr().out
 
 
 def test_a_runner_that_cannot_work_is_three(tree: Path, capsys: Any) -> None:

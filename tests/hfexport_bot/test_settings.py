@@ -129,15 +129,24 @@ def test_the_command_line_outranks_the_file() -> None:
         ("accepted: [{id: a, reason: '  '}]", "accepted.0.reason"),
         ("accepted: [{id: a, reason: b, expires: soon}]", "accepted.0.expires"),
         ("fail-on: [regresion]", "'regression'"),
-        ("fail-on: regression", "fail-on: "),
-        ("backends: []", "backends: "),
+        ("fail-on: regression", "fail-on: must be a list, such as "),
+        ("backends: []", "backends: must not be empty"),
+        ("limits: 3", "limits: must be a mapping"),
+        ("checkpoints: [a]", "checkpoints: must be a mapping"),
         ("limits: {seconds: 0}", "limits.seconds: "),
         ("limits: {memory-gb: .inf}", "limits.memory-gb: "),
         ("seed: -1", "seed: "),
         ("install: maybe", "install: "),
-        ("checkpoints: {BertModel: 'https://host/a/b'}", "checkpoints.BertModel: "),
+        (
+            "checkpoints: {BertModel: 'https://host/a/b'}",
+            "checkpoints.BertModel: 'https://host/a/b' is not a repository of the hub, such as ",
+        ),
         ("checkpoints: {BertModel: ../x}", "checkpoints.BertModel: "),
-        ("cases: build", "cases: "),
+        (
+            "cases: build",
+            "cases: 'build' is not the path of a Python file from the root and a function in it, such as ",
+        ),
+        ("workarounds: a.txt", "workarounds: 'a.txt' is not the path of a Python file from the root, such as "),
         ("cases: /etc/x.py:f", "cases: "),
         ("cases: a/../../x.py:f", "cases: a/../../x.py is not in that revision"),
         ("cases: missing.py:f", "cases: missing.py is not in that revision"),
@@ -157,6 +166,7 @@ def test_bad_files_are_one_clear_line(text: str | bytes, message: str) -> None:
     assert message in said
     assert said.startswith(f"{SETTINGS_PATH} (head)")
     assert "\n" not in said
+    assert "pattern" not in said
 
 
 def test_accepted_findings_last_through_their_last_day() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.targets import resolve_targets
+from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -60,9 +60,45 @@ def test_a_class_of_a_file(name: str) -> None:
     assert find(name, tree=REPOSITORY, layout=Layout.MODELING) == {"pkg/modeling_c.py": ("C",)}
 
 
+@pytest.mark.parametrize("name", ["bert/", "bert//"])
+def test_a_name_may_end_as_a_shell_completes_folders(name: str) -> None:
+    assert find(name) == find("bert")
+
+
+@pytest.mark.parametrize("name", ["net", "modeling_net.py", "net/Net", "modeling_net.py:Net"])
+def test_a_plain_module_is_told_what_it_lacks(name: str) -> None:
+    tree = MappingTree({"modeling_net.py": "class Net(nn.Module):\n    def forward(self, x): return x\n"})
+    with pytest.raises(UsageError, match=r"derives from transformers' PreTrainedModel.*; Net derives from torch\.nn"):
+        find(name, tree=tree, layout=Layout.MODELING)
+
+
+def test_every_model_tells_which_files_it_leaves_out() -> None:
+    plain = "class Net(nn.Module):\n    def forward(self, x): return x\n"
+    tree = MappingTree({"modeling_a.py": model("A"), "modeling_b.py": "def (", "modeling_c.py": plain})
+    modules, notes = every_model(tree, Layout.MODELING)
+    assert [module.classes for module in modules] == [("A",)]
+    assert notes[0] == "modeling_b.py was left out: syntax error, line 1: invalid syntax"
+    assert notes[1].startswith("modeling_c.py was left out: a model class derives from")
+    assert notes[1].endswith("Net derives from torch.nn.Module only")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tool.py": ""}, "no file is called modeling_"),
+        ({"modeling_a.py": "x = 1"}, "a model class derives from"),
+        ({"modeling_a.py": "def ("}, "modeling_a.py was left out: syntax error"),
+    ],
+)
+def test_no_model_at_all_is_an_error(files: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        every_model(MappingTree(files), Layout.MODELING)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("bret/", "unknown model 'bret'; did you mean bert"),
         ("bret", "unknown model 'bret'; did you mean bert"),
         ("bret/BertModel", "unknown model 'bret'; did you mean bert"),
         ("bert/BertForMaskedML", "no model class BertForMaskedML; did you mean BertForMaskedLM"),
@@ -74,6 +110,11 @@ def test_unknown_names_are_answered_with_the_nearest(name: str, message: str) ->
     with pytest.raises(UsageError) as caught:
         find(name)
     assert message in str(caught.value)
+
+
+def test_a_folder_of_models_is_answered_with_what_lies_in_it() -> None:
+    with pytest.raises(UsageError, match=r"unknown model 'pkg'; did you mean pkg/modeling_c\?"):
+        find("pkg/", tree=REPOSITORY, layout=Layout.MODELING)
 
 
 def test_a_class_of_a_broken_file_is_run_to_show_how_it_fails() -> None:
