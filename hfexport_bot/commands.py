@@ -16,7 +16,7 @@ from hfexport_bot.changes.affected import Selection, select
 from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
-from hfexport_bot.changes.place import Place, find_place, installed_root
+from hfexport_bot.changes.place import Place, as_given, find_place, installed_root
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
@@ -37,6 +37,7 @@ from hfexport_bot.schema import (
     Outcome,
     OutcomeKind,
     Report,
+    Rerun,
     Revision,
     RunnerSetup,
     Shapes,
@@ -143,8 +144,14 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
+        rerun=_rerun(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
     )
     return Finished(report, report.failure)
+
+
+def _rerun(tree: str, overrides: Overrides) -> Rerun:
+    asked = overrides.model_dump(include={"sources", "disabled_workarounds", "install", "seconds", "memory_gb"})
+    return Rerun(tree=tree, **asked)
 
 
 def _lost_targets(
@@ -215,6 +222,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
+        rerun=_rerun(place.tree, overrides),
     )
     return Finished(report, report.failure)
 

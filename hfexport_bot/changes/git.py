@@ -95,6 +95,14 @@ class Git:
         return (self.path / found).resolve()
 
     @property
+    def top(self) -> Path | None:
+        """The root of its files, None for a bare one."""
+        try:
+            return Path(os.fsdecode(self._run("rev-parse", "--show-toplevel").removesuffix(b"\n")))
+        except GitError:
+            return None
+
+    @property
     def object_format(self) -> str:
         """``sha1`` or ``sha256``."""
         return self._run("rev-parse", "--show-object-format").decode().strip()

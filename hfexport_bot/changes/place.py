@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,14 @@ from hfexport_bot.settings import SETTINGS_PATH
 
 @dataclass(frozen=True)
 class Place:
-    """A folder, how models lie in it, and the names to look up, with paths relative to it."""
+    """A folder, how models lie in it, and the names to look up, with paths relative to it; ``tree`` is the folder as
+    the command line takes it, empty for the installed transformers."""
 
     root: Path
     layout: Layout
     name: str
     names: tuple[str, ...]
+    tree: str
 
     @property
     def revision(self) -> Revision:
@@ -67,7 +70,14 @@ def find_place(names: Sequence[str], folder: Path | None) -> Place:
         layout, shown = Layout.INSTALLED, f"transformers {importlib.metadata.version('transformers')}"
     else:
         layout, shown = detect_layout(FolderTree(root)), root.name
-    return Place(root, layout, shown, tuple(_relative(name, root) for name in names))
+    tree = str(folder or as_given(root, all(not Path(path).is_absolute() for path in paths)))
+    tree = "" if layout is Layout.INSTALLED else tree
+    return Place(root, layout, shown, tuple(_relative(name, root) for name in names), tree)
+
+
+def as_given(folder: Path, relative: bool) -> str:
+    """A folder as whoever gave it would write it: from here, or from the machine's root."""
+    return os.path.relpath(folder) if relative else str(folder)
 
 
 def _relative(name: str, root: Path) -> str:

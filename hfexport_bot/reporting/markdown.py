@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
+from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import (
     Cause,
     Remark,
@@ -22,12 +23,11 @@ from hfexport_bot.reporting.summary import (
     origins,
     plural,
     remarks,
-    reproduce,
     row_labels,
     rows,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
-from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
+from hfexport_bot.schema import CaseReport, NotRun, Report, Rerun, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
 from hfexport_bot.verdicts.upstream import UpstreamIssue, candidates, known_issues, matches
 
@@ -133,7 +133,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def _sections(report: Report) -> Iterable[Section[Any]]:
     def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[Cause]:
-        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report.command), "\n\n")
+        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report.rerun), "\n\n")
 
     if report.command == "check":
         yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
@@ -174,7 +174,7 @@ def _item(case: CaseReport) -> str:
     return f"- {code(str(case.id), 300)}{said}" + (f" ({details})" if details else "")
 
 
-def _cause(cause: Cause, command: Literal["run", "check"]) -> str:
+def _cause(cause: Cause, rerun: Rerun) -> str:
     first = cause.first
     error, location = html_code(cause.error_type, 80), cause.location
     place = f"at {html_code(str(location), 160)}" if location else ""
@@ -190,7 +190,7 @@ def _cause(cause: Cause, command: Literal["run", "check"]) -> str:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
     lines += [f"- {code(detail, 300)}" for detail in first.details[:DETAILS_SHOWN]]
     lines += [f"- {line}" for line in _upstream(first)]
-    lines += [f"- reproduce: {code(reproduce(first.id, command), 400)}", "", "</details>"]
+    lines += [f"- reproduce: {code(reproduce(first.id, rerun), 2_000)}", "", "</details>"]
     return "\n".join(lines)
 
 

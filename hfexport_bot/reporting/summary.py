@@ -1,10 +1,9 @@
-"""What every rendering says of a report in the same words: cells, causes, counts, commands. Pure."""
+"""What every rendering says of a report in the same words: cells, causes, counts. Pure."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -14,7 +13,6 @@ from hfexport_bot.schema import (
     COMPONENTS,
     STAGES,
     Backend,
-    CaseId,
     CaseReport,
     Engine,
     Location,
@@ -306,24 +304,3 @@ def count_line(found: Counts) -> str:
     """``12 cases: 9 pass, 2 error, 1 timeout``."""
     said = [f"{found.outcomes[kind]:,} {kind.value}" for kind in OutcomeKind if found.outcomes.get(kind)]
     return ": ".join(part for part in (plural(found.cases, "case"), ", ".join(said)) if part)
-
-
-def reproduce(case: CaseId, command: Literal["run", "check"]) -> str:
-    """The command that runs one case again, in the root of the repository of a ``run``; quoted for a
-    shell."""
-    if case.model.rpartition("/")[2].startswith("modeling_"):
-        words = ["hfexport-bot", "check", f"{case.model}.py:{case.class_name}"]
-    else:
-        words = ["hfexport-bot", "check", f"{case.model}/{case.class_name}"]
-        if command == "run":
-            words += ["--tree", "."]
-    words += ["--backend", case.backend.value]
-    if case.shapes is not Shapes.DYNAMIC:
-        words += ["--shapes", case.shapes.value]
-    if case.task is not Task.FORWARD:
-        words += ["--task", case.task.value]
-    if case.variant:
-        words += ["--variant", case.variant.value]
-    if case.engine is not Engine.OWN:
-        words += ["--engine", case.engine.value]
-    return shlex.join(words)

@@ -19,7 +19,7 @@ from hfexport_bot.schema.protocol import (
     StageBegan,
     WorkaroundInfo,
 )
-from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Revision
+from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision
 from hfexport_bot.schema.words import (
     COMPONENTS,
     MAX_LINE_BYTES,
@@ -78,6 +78,7 @@ __all__ = [
     "Ready",
     "Record",
     "Report",
+    "Rerun",
     "Revision",
     "RunnerEvent",
     "RunnerSetup",

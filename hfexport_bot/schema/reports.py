@@ -14,6 +14,7 @@ from hfexport_bot.schema.words import (
     OutcomeKind,
     Record,
     Said,
+    Source,
     Task,
     Text,
     UnavailableCause,
@@ -55,6 +56,18 @@ class NotRun(Record):
     reason: Said
 
 
+class Rerun(Record):
+    """What a case is run again with, beside its id: the folder that its models are in, as the command line takes it
+    (empty: the installed transformers), and the options that were given."""
+
+    tree: Said = ""
+    sources: tuple[Source, ...] = ()
+    disabled_workarounds: tuple[Said, ...] = ()
+    install: bool = False
+    seconds: float | None = None
+    memory_gb: float | None = None
+
+
 class Report(Record):
     """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
     run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not."""
@@ -70,6 +83,7 @@ class Report(Record):
     seconds: float = 0.0
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
+    rerun: Rerun = Rerun()
 
 
 class CensusEntry(Record):

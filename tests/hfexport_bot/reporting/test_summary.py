@@ -14,7 +14,6 @@ from hfexport_bot.reporting.summary import (
     merge_safety,
     origins,
     plural,
-    reproduce,
     row_labels,
     rows,
 )
@@ -177,41 +176,6 @@ def test_count_line(run_report: Report) -> None:
     assert count_line(counts(run_report.model_copy(update={"cases": ()}))) == "0 cases"
 
 
-@pytest.mark.parametrize(
-    ("case", "command", "line"),
-    [
-        (
-            "models/modeling_tiny/Tiny/onnx/dynamic/forward",
-            "run",
-            "hfexport-bot check models/modeling_tiny.py:Tiny --backend onnx",
-        ),
-        (
-            "llama/LlamaModel/onnx/static/forward",
-            "run",
-            "hfexport-bot check llama/LlamaModel --tree . --backend onnx --shapes static",
-        ),
-        (
-            "llama/LlamaModel/dynamo/dynamic/forward",
-            "check",
-            "hfexport-bot check llama/LlamaModel --backend dynamo",
-        ),
-        (
-            "llama/LlamaForCausalLM/onnx/dynamic/generate",
-            "check",
-            "hfexport-bot check llama/LlamaForCausalLM --backend onnx --task generate",
-        ),
-    ],
-)
-def test_reproduce(case: str, command: str, line: str) -> None:
-    assert command in ("run", "check")
-    assert reproduce(CaseId.parse(case), "run" if command == "run" else "check") == line
-
-
-def test_reproduce_quotes_for_a_shell() -> None:
-    case = CaseId.parse("llama/LlamaModel/onnx/dynamic/forward").model_copy(update={"class_name": "$(rm -rf ~)"})
-    assert "'llama/$(rm -rf ~)'" in reproduce(case, "check")
-
-
 def broken(path: str) -> CaseReport:
     return CaseReport(
         id=CaseId.parse(path), verdict=VerdictKind.NO_BASELINE, outcome=OutcomeKind.ERROR, stage="trace", signature="s"
@@ -230,7 +194,6 @@ def test_two_engines_stand_side_by_side_and_variants_below_each_other() -> None:
         [f"{path}+cache", f"{path}+cache@repo"],
     ]
     assert causes(cases)[0].where == "ONNX, ONNX (repo) · trace"
-    assert reproduce(cases[3].id, "check").endswith("--backend onnx --variant cache --engine repo")
 
 
 def test_origins_count_the_sources_of_models() -> None:

@@ -1,0 +1,45 @@
+"""The command that runs one case of a report again. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from hfexport_bot.schema import CaseId, Engine, Rerun, Shapes, Task
+
+
+def reproduce(case: CaseId, again: Rerun) -> str:
+    """The `check` of one case with what it was run with, quoted for a shell; of head for a case of a ``run``.
+
+    What a folder's settings file may decide is written out even where it is the default.
+    """
+    named = case.model.rpartition("/")[2].startswith("modeling_")
+    target = f"{case.model}.py:{case.class_name}" if named else f"{case.model}/{case.class_name}"
+    options = list(_options(case, again))
+    words = [*options, "--", target] if target.startswith("-") else [target, *options]
+    return shlex.join(["hfexport-bot", "check", *words])
+
+
+def _options(case: CaseId, again: Rerun) -> Iterator[str]:
+    has_settings = bool(again.tree)
+    if again.tree:
+        yield from ("--tree", again.tree)
+    yield from ("--backend", case.backend.value)
+    if has_settings or case.shapes is not Shapes.DYNAMIC:
+        yield from ("--shapes", case.shapes.value)
+    if has_settings or case.task is not Task.FORWARD:
+        yield from ("--task", case.task.value)
+    if case.variant:
+        yield from ("--variant", case.variant.value)
+    if has_settings or case.engine is not Engine.OWN:
+        yield from ("--engine", case.engine.value)
+    for source in again.sources:
+        yield from ("--source", source.value)
+    for workaround in again.disabled_workarounds:
+        yield from ("--disable-workaround", workaround)
+    if again.install:
+        yield "--install"
+    if again.seconds is not None:
+        yield from ("--seconds", f"{again.seconds:g}")
+    if again.memory_gb is not None:
+        yield from ("--memory-gb", f"{again.memory_gb:g}")

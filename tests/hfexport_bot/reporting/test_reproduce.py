@@ -1,0 +1,138 @@
+"""The command that runs a case again, read back by the command line itself."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.cli import main
+from hfexport_bot.execution.client import RunResult
+from hfexport_bot.reporting.reproduce import reproduce
+from hfexport_bot.schema import (
+    Backend,
+    CaseId,
+    CaseRequest,
+    Outcome,
+    OutcomeKind,
+    Report,
+    Rerun,
+    RunnerSetup,
+    WorkaroundInfo,
+)
+
+MODEL = "class AForCausalLM(PreTrainedModel, GenerationMixin):\n    def forward(self): return {0}\n"
+CHECKOUT = {"src/transformers/models/a/modeling_a.py": MODEL, "src/transformers/exporters/__init__.py": ""}
+SETTINGS = "shapes: [static]\ntasks: [generate]\nengine: both\nbackends: [onnx]\n"
+OWN = {"zoo/modeling_a.py": MODEL, "-odd/modeling_a.py": MODEL, ".github/hfexport.yml": SETTINGS}
+FIX = WorkaroundInfo(
+    id="onnx/node_fixes/fix_it", kind="fx_node_fix", backend=Backend.ONNX, stage="node_fixes", reason=""
+)
+OPTIONS: tuple[Sequence[str], ...] = (
+    (),
+    ("--shapes", "dynamic", "--task", "generate", "--engine", "both", "--variant", "sdpa", "--variant", "cache"),
+    ("--source", "synthesised", "--source", "model tests", "--seconds", "12.5", "--memory-gb", "3"),
+    ("--disable-workaround", FIX.id, "--backend", "executorch", "--shapes", "static", "--task", "forward"),
+)
+
+
+class Runner:
+    """Fails every case, and keeps what was asked and how its runner was set up."""
+
+    def __init__(self) -> None:
+        self.asked: list[CaseId] = []
+        self.setup = RunnerSetup(layout="installed")  # type: ignore[arg-type]
+
+    def __call__(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        self.asked, self.setup = [request.id for request in requests], setup
+        return RunResult({request.id: Outcome(kind=OutcomeKind.ERROR, stage="trace") for request in requests})
+
+
+def run(command: str, *arguments: str) -> tuple[Runner, str]:
+    """What the command line asks of a runner, and the report it writes."""
+    runner = Runner()
+    main([command, "--quiet", "--out", "out", *arguments], run_cases=runner, list_workarounds=lambda: [FIX])
+    return runner, Path("out/report.md").read_text()
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def require_same(first: Runner, report: str) -> None:
+    """Every case that the report tells how to run again is asked for again, by a runner that is set up alike."""
+    commands = re.findall(r"^- reproduce: `(.*)`$", report, re.MULTILINE)
+    assert commands
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "hfexport-bot"
+        again, _ = run(*words[1:])
+        assert again.setup == first.setup
+        assert set(again.asked) <= set(first.asked)  # a variant has the plain model beside it
+        assert any(each in again.asked for each in first.asked)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (CHECKOUT, ("--tree", "tree", "a")),
+        (OWN, ("--tree", "tree", "zoo/modeling_a.py")),
+        (OWN, ("--tree", "tree", "--", "-odd/modeling_a")),
+        (OWN, ("tree/zoo/modeling_a.py",)),
+    ],
+)
+def test_a_check_is_run_again_as_it_was(
+    files: Mapping[str, str], names: Sequence[str], options: Sequence[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "tree", files)
+    require_same(*run("check", *options, *names))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_installed_transformers_is_checked_again(options: Sequence[str], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    require_same(*run("check", "llama/LlamaForCausalLM", *options))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("files", [CHECKOUT, OWN])
+@pytest.mark.parametrize("inside", ["", "src"])
+def test_a_case_of_a_run_is_checked_on_head(
+    files: Mapping[str, str], options: Sequence[str], inside: str, repository: Any, monkeypatch: Any
+) -> None:
+    repository.commit(dict(files))
+    base = repository.commit({"src/other.txt": "", **{p: t.format(2) for p, t in files.items() if "modeling_" in p}})
+    repository.commit({p: t.format(3) for p, t in files.items() if "modeling_" in p})
+    monkeypatch.chdir(repository.path / inside)
+    before, _ = run("run", "--base", f"{base}~1", *options)
+    report = Report.model_validate_json(Path("out/report.json").read_text())
+    for case in before.asked:
+        again, _ = run(*shlex.split(reproduce(case, report.rerun))[1:])
+        assert case in again.asked
+        assert again.setup.model_copy(update={"tree": None, "log_dir": None, "jobs": 1}) == before.setup.model_copy(
+            update={"tree": None, "log_dir": None, "jobs": 1}
+        )
+
+
+def test_what_needs_no_option_has_none() -> None:
+    case = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
+    assert reproduce(case, Rerun()) == "hfexport-bot check bert/BertModel --backend onnx"
+
+
+def test_it_quotes_for_a_shell() -> None:
+    case = CaseId.parse("llama/LlamaModel/onnx/dynamic/forward").model_copy(update={"class_name": "$(rm -rf ~)"})
+    assert "'llama/$(rm -rf ~)'" in reproduce(case, Rerun())
+    assert "--tree 'my models'" in reproduce(case, Rerun(tree="my models"))
+
+
+def test_an_environment_is_asked_for_again() -> None:
+    case = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
+    assert "--install" in shlex.split(reproduce(case, Rerun(install=True)))
