@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import WrapperDescriptorType
 from typing import Any, Literal, TypeVar
 
 from torch._ops import OpOverload, OpOverloadPacket
@@ -28,6 +29,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Registered patches whose paths lie under these packages change the backend's own code, not torch or the model.
 _BACKEND_PACKAGES = {"onnx": ("torch.onnx", "onnxscript", "onnx_ir"), "executorch": ("executorch",)}
+
+#: Special methods with two slots in a type of C, as a mapping's and as a sequence's: Python fills both when one is
+#: replaced, and both stay filled.
+_OF_SEQUENCES = ("__getitem__", "__setitem__", "__delitem__", "__len__")
 
 
 @dataclass(frozen=True)
@@ -319,6 +324,11 @@ def _counted(workaround: Workaround, original: Any, hits: Hits) -> Callable[...,
         raise TypeError(
             "torch's dispatcher needs the overload itself; name the function that models call, such as "
             f"torch.ops.aten.{original._opname}, or register a node fix or a translation"
+        )
+    if isinstance(original, WrapperDescriptorType) and original.__name__ in _OF_SEQUENCES:
+        raise TypeError(
+            f"a type written in C stays a sequence once its {original.__name__} was replaced, and then torch.tensor "
+            "fails; patch what calls it, and enter a torch.overrides.TorchFunctionMode there"
         )
     if not callable(original) or inspect.isclass(original):
         raise TypeError("a patch is for something that is called and is no class")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import infer_size, is_contiguous_or_false, make_contiguous_strides_for
+from torch.overrides import TorchFunctionMode
 
 from exporters.registry import register_patch, replaced
 
@@ -115,8 +116,10 @@ def _patch_window_layer(original: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # a strict trace would have to trace what is put in place here
+            return original(self, *args, **kwargs)
         with (
-            replaced(torch.Tensor, "__getitem__", _gathering(torch.Tensor.__getitem__)),
+            Gathering(),
             replaced(torch._refs, "_reshape_view_helper", _viewing(torch._refs._reshape_view_helper)),
         ):
             return original(self, *args, **kwargs)
@@ -138,23 +141,34 @@ def _viewing(original: Callable[..., Any]) -> Callable[..., Any]:
     return view
 
 
-def _gathering(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``Tensor.__getitem__``, but slices up to a varying size become gathers."""
+class Gathering(TorchFunctionMode):
+    """While entered, slices of a tensor up to a varying size become gathers.
 
-    def getitem(self: Any, index: Any) -> Any:
-        if not (isinstance(index, tuple) and all(isinstance(part, slice) for part in index)):
-            return original(self, index)
-        kept: list[slice] = []
-        for axis, part in enumerate(index):
-            stop: Any = part.stop
-            if _vary(stop) and part.start is None and part.step is None:
-                self = self.index_select(axis, torch.arange(stop, device=self.device))
-                kept.append(slice(None))
-            else:
-                kept.append(part)
-        return original(self, tuple(kept))
+    Not by a replaced ``Tensor.__getitem__``: that makes a sequence of the type for good, and then ``torch.tensor`` asks
+    the numbers in a list for their length.
+    """
 
-    return getitem
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.__getitem__:
+            args = _gathered(*args)
+        return func(*args, **(kwargs or {}))
+
+
+def _gathered(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
+    """``tensor`` and ``index``, after the slices of ``index`` up to a varying size."""
+    if not (isinstance(index, tuple) and all(isinstance(part, slice) for part in index)):
+        return tensor, index
+    kept: list[slice] = []
+    for axis, part in enumerate(index):
+        stop: Any = part.stop
+        if _vary(stop) and part.start is None and part.step is None:
+            tensor = tensor.index_select(axis, torch.arange(stop, device=tensor.device))
+            kept.append(slice(None))
+        else:
+            kept.append(part)
+    return tensor, tuple(kept)
 
 
 @register_patch(

@@ -216,6 +216,7 @@ def test_a_factory_that_raises_is_named_and_leaves_nothing_patched() -> None:
     [
         (f"{HERE}.Heir", len, "something that is called and is no class"),
         (f"{HERE}.HERE", len, "something that is called and is no class"),
+        ("torch.Tensor.__getitem__", len, "a type written in C stays a sequence once its __getitem__ was replaced"),
         (f"{HERE}.Victim.method", None, "the factory returned None, not a function"),
         (f"{HERE}.Victim.method", Victim, "the factory returned <class .*Victim'>, not a function"),
     ],

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from exporters import DynamoExporter
+from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.inputs import prepare_export_inputs
 from tests.exporters.models import assert_equals_eager
 
@@ -21,6 +22,7 @@ def test_T09_phi_with_its_mask() -> None:
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 99}
     model = PhiModel(PhiConfig(**sizes, num_hidden_layers=2, initializer_range=0.5)).eval()
     ids, mask = torch.randint(3, 99, (1, 16)), torch.ones(1, 16, dtype=torch.int64)
+    register_cache_pytrees(model)
     with torch.no_grad():
         expected = model(ids, mask).last_hidden_state
         found = torch.export.export(model, (ids, mask)).module()(ids, mask).last_hidden_state
@@ -34,8 +36,9 @@ def test_T09_phi_with_its_mask() -> None:
 
 @pytest.mark.parametrize(("batch", "use_cache"), [(1, True), (2, False)])
 def test_T14_plain_export_of_mamba_gives_its_cache(batch: int, use_cache: bool) -> None:
-    """https://github.com/huggingface/transformers/issues/34349: gone, transformers registers its caches itself."""
+    """https://github.com/huggingface/transformers/issues/34349: gone, once the cache is registered as a pytree."""
     model, ids = _mamba(), torch.randint(3, 99, (batch, 7))
+    register_cache_pytrees(model)
     with torch.no_grad():
         expected = model(ids, use_cache=use_cache).logits
         program = torch.export.export(model, (ids,), kwargs={"use_cache": use_cache}, strict=False)
