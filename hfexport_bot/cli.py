@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.options import exporting, overrides_of, running
+from hfexport_bot.options import exporting, limiting, overrides_of, running
 from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ _tree = click.option(
     metavar="FILE",
     help="An earlier report.json, to tell what changed patches of the checkout's exporters act on; may be repeated.",
 )
+@limiting
 @exporting
 @running
 @click.pass_obj
@@ -253,6 +254,7 @@ def _carry_out(
     quiet: bool,
     as_json: bool,
     records: Sequence[Path] = (),
+    rest: Path | None = None,
     **options: Any,
 ) -> int:
     """Run a command's work between its options and its reports."""
@@ -263,7 +265,8 @@ def _carry_out(
     from hfexport_bot.verdicts.compare import failing
 
     _check_writable(out)
-    finished = work(overrides_of(**options), _surroundings(process, jobs, out.resolve() / "logs", quiet, records))
+    around = _surroundings(process, jobs, out.resolve() / "logs", quiet, records, rest)
+    finished = work(overrides_of(**options), around)
     written = write_reports(finished.report, out)
     if as_json:
         click.echo(finished.report.model_dump_json(indent=2))
@@ -276,7 +279,12 @@ def _carry_out(
 
 
 def _surroundings(
-    process: _Process, jobs: int | None, logs: Path | None, quiet: bool, records: Sequence[Path] = ()
+    process: _Process,
+    jobs: int | None,
+    logs: Path | None,
+    quiet: bool,
+    records: Sequence[Path] = (),
+    rest: Path | None = None,
 ) -> Surroundings:
     from rich.console import Console
 
@@ -302,6 +310,7 @@ def _surroundings(
         logs=logs,
         make_overlay=overlay,
         records=records,
+        rest=rest,
         list_targets=process.list_targets or (None if process.run_cases else _real_list_targets()),
     )
 

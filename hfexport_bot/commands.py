@@ -24,9 +24,17 @@ from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
 from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
 from hfexport_bot.execution.overlay import installed_versions, make_overlay
-from hfexport_bot.execution.session import OnEvent, RunCases, SessionResult, SideName, run_session
+from hfexport_bot.execution.session import (
+    OnEvent,
+    RunCases,
+    SessionResult,
+    SideName,
+    available_cpus,
+    run_session,
+)
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.sample import take_sample, without_done
 from hfexport_bot.schema import (
     Backend,
     Census,
@@ -68,8 +76,8 @@ ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 @dataclass(frozen=True)
 class Surroundings:
     """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
-    do at a time, reports of earlier runs, what makes environments and fetches checkpoints, and what a side's own
-    exporters reach for in modules."""
+    do at a time, reports of earlier runs and of a sample whose rest to run, what makes environments and fetches
+    checkpoints, and what a side's own exporters reach for in modules."""
 
     run_cases: RunCases
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -78,6 +86,7 @@ class Surroundings:
     jobs: int | None = None
     logs: Path | None = None
     records: Sequence[Path] = ()
+    rest: Path | None = None
     make_overlay: MakeOverlay = make_overlay
     fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
     list_targets: ListTargets | None = None
@@ -108,8 +117,13 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    selection = _select(git, base_tree, head_tree, layout, engines, around.records)
-    planned = _plan(selection, settings, engines)
+    reports = tuple(_read_reports("--record", around.records))
+    selection = _select(git, base_tree, head_tree, layout, engines, reports)
+    every = _plan(selection, settings, engines)
+    for report in _read_reports("--rest", [around.rest] if around.rest else []):
+        every = without_done(every, report, base_sha, head_sha)
+    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
+    planned = taken.planned
 
     result, prepared, lost = SessionResult(), tuple[str, ...](), tuple[str, ...]()
     if planned:
@@ -138,13 +152,14 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted),
-        not_run=(*selection.not_run, *not_planned(selection, settings.tasks)),
+        not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(*notes, *prepared, *lost, *_notes(settings, expired, result)),
         failure=_failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
         rerun=_rerun(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
+        sample=taken.sample,
     )
     return Finished(report, report.failure)
 
@@ -185,14 +200,14 @@ def detect_affected(repo: Path, base: str, head: str, records: Sequence[Path] = 
     )
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    return _select(git, base_tree, head_tree, layout, engines, records)
+    return _select(git, base_tree, head_tree, layout, engines, tuple(_read_reports("--record", records)))
 
 
 def _select(
-    git: Git, base: GitTree, head: GitTree, layout: Layout, engines: Engines, records: Sequence[Path]
+    git: Git, base: GitTree, head: GitTree, layout: Layout, engines: Engines, reports: Sequence[Report]
 ) -> Selection:
     runs_theirs = Engine.REPO in (*engines.base, *engines.head)
-    recorded = recorded_hits(_read_reports(records))
+    recorded = recorded_hits(reports)
     return select(git.changed_files(base.sha, head.sha), base, head, layout, recorded if runs_theirs else None)
 
 
@@ -302,15 +317,15 @@ def _plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[P
     return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
 
 
-def _read_reports(paths: Sequence[Path]) -> Iterator[Report]:
+def _read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
     for path in paths:
         try:
             yield Report.model_validate_json(path.read_bytes())
         except OSError as error:
-            raise UsageError(f"--record: {path} cannot be read: {error.strerror}") from None
+            raise UsageError(f"{option}: {path} cannot be read: {error.strerror}") from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise UsageError(f"--record: {path} is no report.json of this version of hfexport-bot: {first}") from None
+            raise UsageError(f"{option}: {path} is no report.json of this version of hfexport-bot: {first}") from None
 
 
 def _prepare(

@@ -108,6 +108,29 @@ def exporting(command: _Command) -> _Command:
     )
 
 
+def limiting(command: _Command) -> _Command:
+    """How much of what a change affects is run."""
+    return _with(
+        command,
+        click.option(
+            "--max-models",
+            type=click.IntRange(0),
+            help="Run at most so many classes, a sample of those affected; 0: all. Default: 40.",
+        ),
+        click.option(
+            "--budget-minutes",
+            type=click.FloatRange(0, 100_000),
+            help="Run a sample that takes about so long, both sides together; 0: no limit. Default: 30.",
+        ),
+        click.option(
+            "--rest",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The report.json of a sample of this change: run what it left out.",
+        ),
+    )
+
+
 def overrides_of(
     *,
     tasks: tuple[str, ...],
@@ -121,6 +144,8 @@ def overrides_of(
     engine: str | None = None,
     fail_on: tuple[str, ...] = (),
     disabled: tuple[str, ...] = (),
+    max_models: int | None = None,
+    budget_minutes: float | None = None,
 ) -> Overrides:
     """What the options ask for instead of the settings file's values."""
     from hfexport_bot.settings import Overrides
@@ -137,6 +162,8 @@ def overrides_of(
         seconds=seconds,
         memory_gb=memory_gb,
         disabled_workarounds=disabled,
+        max_models=max_models,
+        budget_minutes=budget_minutes,
     )
 
 

@@ -95,6 +95,8 @@ class SettingsFile(_Section):
     install: bool = False
     allow_hub: bool = False
     checkpoints: dict[NonEmpty, CheckpointName] = Field(default_factory=dict)
+    max_models: int = Field(default=40, ge=0)
+    budget_minutes: float = Field(default=30.0, ge=0, le=100_000)
 
 
 class Overrides(BaseModel):
@@ -113,6 +115,8 @@ class Overrides(BaseModel):
     seconds: float | None = None
     memory_gb: float | None = None
     disabled_workarounds: tuple[str, ...] = ()
+    max_models: int | None = None
+    budget_minutes: float | None = None
 
 
 class Hooks(BaseModel):
@@ -125,7 +129,7 @@ class Hooks(BaseModel):
 
 
 class Settings(BaseModel):
-    """Everything that decides a run, settled."""
+    """Everything that decides a run, settled. ``max_models`` and ``budget_minutes`` of 0 are no limit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -143,6 +147,8 @@ class Settings(BaseModel):
     allow_hub: bool
     checkpoints: dict[str, str]
     disabled_workarounds: tuple[str, ...]
+    max_models: int
+    budget_minutes: float
     base_hooks: Hooks
     head_hooks: Hooks
 
@@ -187,6 +193,8 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         allow_hub=base.allow_hub,
         checkpoints=base.checkpoints,
         disabled_workarounds=overrides.disabled_workarounds,
+        max_models=base.max_models if overrides.max_models is None else overrides.max_models,
+        budget_minutes=base.budget_minutes if overrides.budget_minutes is None else overrides.budget_minutes,
         base_hooks=Hooks(cases=base.cases, workarounds=base.workarounds),
         head_hooks=Hooks(cases=head.cases, workarounds=head.workarounds),
     )

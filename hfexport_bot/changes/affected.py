@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
@@ -36,7 +37,8 @@ class AffectedModule:
     """A modeling file to run: where it is on each side (None: it isn't there), its affected classes there, and why.
 
     ``base_generating`` and ``head_generating`` are the classes whose ``generate`` is affected: those that generate
-    among the affected ones, and those affected in nothing else. ``reasons`` by class goes before ``reason``.
+    among the affected ones, and those affected in nothing else. ``reasons`` by class goes before ``reason``, and so do
+    ``causes``, all the changed symbols that lead to it. ``distances``: how many links its chain has.
     """
 
     base: ModelFile | None
@@ -47,6 +49,8 @@ class AffectedModule:
     base_generating: tuple[str, ...] = ()
     head_generating: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
+    causes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    distances: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -58,6 +62,10 @@ class AffectedModule:
     def reason_of(self, class_name: str) -> str:
         """Why a class is run."""
         return self.reasons.get(class_name, self.reason)
+
+    def causes_of(self, class_name: str) -> frozenset[str]:
+        """What of the change leads to a class."""
+        return self.causes.get(class_name) or frozenset({self.reason_of(class_name)})
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,7 @@ def _with_exporters(
             reason="",
         )
         own = {name: "; ".join(dict.fromkeys(reasons)) for name, reasons in classes.items()}
+        causes = {name: known.causes.get(name, frozenset()) | frozenset(reasons) for name, reasons in classes.items()}
         found[path] = replace(
             known,
             base_classes=_joined(known.base_classes, base_names),
@@ -130,6 +139,7 @@ def _with_exporters(
                 **known.reasons,
                 **{name: "; ".join(filter(None, (known.reasons.get(name), text))) for name, text in own.items()},
             },
+            causes={**known.causes, **causes},
         )
     return tuple(found[path] for path in sorted(found))
 
@@ -153,6 +163,20 @@ def _counts(path: str, layout: Layout) -> bool:
     if layout is Layout.TRANSFORMERS and path.startswith(policy.TESTS):
         return policy.is_read(path)
     return not is_test_or_doc(path)
+
+
+class _Why(NamedTuple):
+    """Why a class is run: in every case or in those of ``generate``, its chain, all the changed symbols that lead to
+    it, and the links of the chain."""
+
+    task: Task
+    text: str
+    causes: frozenset[str] = frozenset()
+    distance: int = 0
+
+
+#: A modeling file and one of its classes.
+_Owner = tuple[str, str]
 
 
 class _Selecting:
@@ -180,21 +204,23 @@ class _Selecting:
             seeds.setdefault(self._seed(symbol), []).append(symbol)
         reached = self._reach.affected(seeds)
         chains = Chains(reached, seeds, self._facts)
-        reasons: dict[tuple[str, str], tuple[Task, str]] = {}
+        reasons: dict[_Owner, _Why] = {}
         for change in self._changes:
             self._whole_file(change, reasons)
-        for (path, name), node in self._model_classes(reached):
-            owner = (self._moved.get(path, path), name)
+        for owner, node in self._owners(reached):
             known = reasons.get(owner)
-            if known is None or known[0] is Task.GENERATE:
-                reasons[owner] = (reached[node].task, chains.text(node, name))
-        self._tell_unused(seeds, reasons)
+            if known is None or known.task is Task.GENERATE:
+                reasons[owner] = _Why(reached[node].task, chains.text(node, owner[1]), distance=chains.distance(node))
+        self._trace_back(seeds, reached, reasons)
         self._tell_without_forward(reached, chains)
         for path in self._modules.facts if every else ():
             if is_modeling_file(path, self._layout):
                 for name in dict.fromkeys(name for facts in self._facts(path) for name in facts.public):
-                    known = reasons.get((path, name))
-                    reasons[path, name] = (Task.FORWARD, f"{known[1]}; {every}" if known else str(every))
+                    known = reasons.get((path, name), _Why(Task.FORWARD, ""))
+                    text = "; ".join(filter(None, (known.text, every)))
+                    reasons[path, name] = known._replace(
+                        task=Task.FORWARD, text=text, causes=known.causes | {str(every)}
+                    )
         affected = [*self._modules_of(reasons)]
         return Selection(tuple(affected), tuple(sorted(self._not_run, key=lambda entry: (entry.name, entry.reason))))
 
@@ -244,7 +270,11 @@ class _Selecting:
 
     # -- what it affects -----------------------------------------------------------------------------------------
 
-    def _model_classes(self, reached: Reached) -> Iterator[tuple[tuple[str, str], Node]]:
+    def _owners(self, reached: Reached) -> Iterator[tuple[_Owner, Node]]:
+        """`_model_classes` by head's paths."""
+        return (((self._moved.get(path, path), name), node) for (path, name), node in self._model_classes(reached))
+
+    def _model_classes(self, reached: Reached) -> Iterator[tuple[_Owner, Node]]:
         """The public model classes among what was reached, and those whose inputs a reached test makes."""
         for node in reached:
             if node.part or not reached[node].counts:
@@ -256,7 +286,7 @@ class _Selecting:
                 for owner in self._tested(node):
                     yield owner, node
 
-    def _tested(self, node: Node) -> Iterator[tuple[str, str]]:
+    def _tested(self, node: Node) -> Iterator[_Owner]:
         """The model classes that a test class tests: those it lists, or else all of its model."""
         folder = policy.MODELS + node.path.split("/")[2] + "/"
         for facts in self._facts(node.path):
@@ -270,7 +300,7 @@ class _Selecting:
                         if listed is None or name in listed.names:
                             yield path, name
 
-    def _whole_file(self, change: FileChange, reasons: dict[tuple[str, str], tuple[Task, str]]) -> None:
+    def _whole_file(self, change: FileChange, reasons: dict[_Owner, _Why]) -> None:
         """A modeling file that moved, or is no Python on one side, is run with all its classes."""
         compared = self._compared[change.path]
         moved = change.old != change.new and change.old and change.new
@@ -284,10 +314,10 @@ class _Selecting:
         for path in paths:
             for facts in self._facts(path):
                 for each in facts.public:
-                    reasons[change.path, each] = (Task.FORWARD, reason)
+                    reasons[change.path, each] = _Why(Task.FORWARD, reason, frozenset({reason}))
 
-    def _modules_of(self, reasons: Mapping[tuple[str, str], tuple[Task, str]]) -> Iterator[AffectedModule]:
-        by_path: dict[str, dict[str, tuple[Task, str]]] = {}
+    def _modules_of(self, reasons: Mapping[_Owner, _Why]) -> Iterator[AffectedModule]:
+        by_path: dict[str, dict[str, _Why]] = {}
         for (path, name), found in reasons.items():
             by_path.setdefault(path, {})[name] = found
         back = {new: old for old, new in self._moved.items()}
@@ -307,16 +337,18 @@ class _Selecting:
                 on_base if on_head.error and base else on_head,
             )
             why = by_path[path]
-            plain = {name for name, (task, _) in why.items() if task is Task.FORWARD}
+            plain = {name for name, each in why.items() if each.task is Task.FORWARD}
             module = AffectedModule(
                 base=model_file(old, self._layout) if base else None,
                 head=model_file(path, self._layout) if head and is_modeling_file(path, self._layout) else None,
                 base_classes=tuple(name for name in on_base.public if name in plain),
                 head_classes=tuple(name for name in on_head.public if name in plain),
-                reason=next(iter(why.values()))[1],
+                reason=next(iter(why.values())).text,
                 base_generating=tuple(name for name in on_base.generating if name in why),
                 head_generating=tuple(name for name in on_head.generating if name in why),
-                reasons={name: text for name, (_, text) in why.items()},
+                reasons={name: each.text for name, each in why.items()},
+                causes={name: each.causes for name, each in why.items() if each.causes},
+                distances={name: each.distance for name, each in why.items()},
             )
             if module.classes:
                 yield module
@@ -340,13 +372,23 @@ class _Selecting:
                     name = f"{model_file(node.path, self._layout).model}/{node.definition}"
                     self._not_run.append(NotRun(kind="class", name=name, reason=why))
 
-    def _tell_unused(self, seeds: Mapping[Node, Sequence[Symbol]], reasons: Mapping[tuple[str, str], object]) -> None:
-        """Name the changed symbols that lead to no class that is run; a file as a whole where none of it does."""
+    def _trace_back(
+        self, seeds: Mapping[Node, Sequence[Symbol]], reached: Reached, reasons: dict[_Owner, _Why]
+    ) -> None:
+        """Note for each class all the changed symbols that lead to it, and tell those that lead to none."""
         unused: dict[str, list[Symbol]] = {}
         for seed, symbols in seeds.items():
-            owners = (owner for owner, _ in self._model_classes(self._reach.affected([seed])))
-            if not any((self._moved.get(path, path), name) in reasons for path, name in owners):
+            alone = reached if len(seeds) == 1 else self._reach.affected([seed])
+            owners = {owner for owner, _ in self._owners(alone)} & reasons.keys()
+            names = {f"{symbol.path}:{symbol.name}" for symbol in symbols}
+            for owner in owners:
+                reasons[owner] = reasons[owner]._replace(causes=reasons[owner].causes | names)
+            if not owners:
                 unused.setdefault(seed.path, []).extend(symbols)
+        self._tell_unused(unused)
+
+    def _tell_unused(self, unused: Mapping[str, Sequence[Symbol]]) -> None:
+        """Name the changed symbols of each file that lead to no class that is run; a file where none of it does."""
         for path, symbols in unused.items():
             if path in self._moved or path in self._moved.values():
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -38,16 +39,9 @@ class Chains:
 
     def text(self, node: Node, class_name: str) -> str:
         """The chain that leads to a node, ending in a class."""
-        links: list[str] = []
-        current: Node | None = node
-        first = node
-        while current is not None:
-            name = _name(current)
-            if not links or links[-1] != name:
-                links.append(name)
-            first = current
-            current = self._reached[current].before
-        links.reverse()
+        nodes = self._nodes(node)
+        first = nodes[0]
+        links = [name for name, _ in itertools.groupby(map(_name, nodes))]
         if links[-1] != class_name:
             links.append(class_name)
         symbols = self._symbols.get(first, [])
@@ -56,6 +50,17 @@ class Chains:
         if len(rest) > _SHOWN:
             rest = [*rest[:2], "…", *rest[2 - _SHOWN :]]
         return " → ".join([start, *rest])
+
+    def distance(self, node: Node) -> int:
+        """How many links lead from what changed to a node."""
+        return len([*itertools.groupby(map(_name, self._nodes(node)))]) - 1
+
+    def _nodes(self, node: Node) -> list[Node]:
+        """The nodes of a chain, from what changed on."""
+        found = [node]
+        while (before := self._reached[found[-1]].before) is not None:
+            found.append(before)
+        return found[::-1]
 
     def _start(self, symbols: Sequence[Symbol]) -> str:
         names = list(dict.fromkeys(symbol.name for symbol in symbols))

@@ -25,6 +25,7 @@ from hfexport_bot.reporting.summary import (
     remarks,
     row_labels,
     rows,
+    sample_lines,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.schema import CaseReport, NotRun, Report, Rerun, Revision, VerdictKind
@@ -35,6 +36,8 @@ from hfexport_bot.verdicts.upstream import UpstreamIssue, candidates, known_issu
 MAX_CHARS = 65_000
 #: The part of it that the table may take.
 TABLE_SHARE = 0.35
+#: The part that what was not run may take: what a sample left out is told in report.json.
+NOT_RUN_SHARE = 0.2
 #: Room kept for the heading and the "more" line of each section.
 SECTION_RESERVE = 300
 
@@ -48,7 +51,7 @@ _T = TypeVar("_T")
 @dataclass(frozen=True)
 class Section(Generic[_T]):
     """A heading and one block of Markdown for each item, of which the last are left out when there is no
-    room. ``noun`` counts them; ``glue`` stands between two blocks."""
+    room. ``noun`` counts them; ``glue`` stands between two blocks; ``part`` of the limit is the most it takes."""
 
     title: str
     noun: str
@@ -56,6 +59,7 @@ class Section(Generic[_T]):
     block: Callable[[_T], str]
     glue: str = "\n"
     intro: str = ""
+    part: float = 1.0
 
     def fit(self, room: int) -> str:
         """The section with as many blocks as ``room`` characters hold."""
@@ -76,6 +80,8 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
     """The report as GitHub-flavoured Markdown of at most ``limit`` characters (10,000 or more). What did
     not fit is counted in its section."""
     head = f"## Export check: {headline(report)}\n\n{_facts(report)}\n"
+    if lines := sample_lines(report):
+        head += "\n" + "".join(f"- {code(line, 1_000)}\n" for line in lines)
     if report.failure:
         head += f"\nThe run failed: {code(report.failure, 400)}\n"
     parts = [head]
@@ -84,7 +90,8 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
     sections = [section for section in (table, *_sections(report)) if section.items]
     for position, section in enumerate(sections):
         share = room - SECTION_RESERVE * (len(sections) - position)
-        text = section.fit(min(share, int(limit * TABLE_SHARE)) if section is table else share)
+        part = TABLE_SHARE if section is table else section.part
+        text = section.fit(min(share, int(limit * part)))
         parts.append(text)
         room -= len(text)
     return "\n".join(parts).rstrip() + "\n"
@@ -141,7 +148,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
         for verdict, title in _TITLES.items():
             cases = [case for case in report.cases if case.verdict is verdict]
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item)
-    yield Section("Not run, and why", "entry", report.not_run, _not_run)
+    yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
     yield Section("Notes", "note", report.notes, lambda note: f"- {code(note, 400)}")

@@ -1,11 +1,11 @@
-"""The command that runs one case of a report again. Pure."""
+"""The commands that run one case of a report, or what its sample left out. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from hfexport_bot.schema import CaseId, Engine, Rerun, Shapes, Task
+from hfexport_bot.schema import CaseId, Engine, EngineChoice, Report, Rerun, Shapes, Task
 
 
 def reproduce(case: CaseId, again: Rerun) -> str:
@@ -18,6 +18,25 @@ def reproduce(case: CaseId, again: Rerun) -> str:
     options = list(_options(case, again))
     words = [*options, "--", target] if target.startswith("-") else [target, *options]
     return shlex.join(["hfexport-bot", "check", *words])
+
+
+def reproduce_rest(report: Report) -> str:
+    """The `run` of all classes that a sample left out, with what the sample was run with; quoted for a shell."""
+    ids = [case.id for case in report.cases]
+    engines = {case.engine for case in ids}
+    words = ["--repo", report.rerun.tree or ".", "--base", report.base.sha if report.base else ""]
+    words += ["--head", report.head.sha, "--rest", "hfexport-out/report.json", "--out", "hfexport-rest"]
+    words += ["--max-models", "0", "--budget-minutes", "0"]
+    asked: tuple[tuple[str, Iterable[str]], ...] = (
+        ("--backend", (case.backend for case in ids)),
+        ("--shapes", (case.shapes for case in ids)),
+        ("--task", (case.task for case in ids)),
+        ("--variant", (case.variant for case in ids if case.variant)),
+        ("--engine", [EngineChoice.BOTH if len(engines) > 1 else engine for engine in engines]),
+    )
+    for option, values in asked:
+        words += [word for value in dict.fromkeys(values) for word in (option, str(value))]
+    return shlex.join(["hfexport-bot", "run", *words, *_given(report.rerun)])
 
 
 def _options(case: CaseId, again: Rerun) -> Iterator[str]:
@@ -33,6 +52,10 @@ def _options(case: CaseId, again: Rerun) -> Iterator[str]:
         yield from ("--variant", case.variant.value)
     if has_settings or case.engine is not Engine.OWN:
         yield from ("--engine", case.engine.value)
+    yield from _given(again)
+
+
+def _given(again: Rerun) -> Iterator[str]:
     for source in again.sources:
         yield from ("--source", source.value)
     for workaround in again.disabled_workarounds:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from hfexport_bot.changes.affected import ONLY_TEXT
+from hfexport_bot.reporting.reproduce import reproduce_rest
 from hfexport_bot.schema import (
     COMPONENTS,
     STAGES,
@@ -29,6 +30,9 @@ from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, faili
 BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
 
 STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
+
+#: Changed symbols and kinds that a sample misses and that are named.
+_MISSED_SHOWN = 10
 
 #: Outcomes without a judgement on the export.
 NEITHER = frozenset({OutcomeKind.SKIPPED, OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC})
@@ -270,6 +274,23 @@ def unjudged(report: Report) -> str:
     return plural(files, "changed file") if files else plural(classes, "affected class") if classes else ""
 
 
+def sample_lines(report: Report) -> tuple[str, ...]:
+    """What a report says of its sample: how many classes and why no more, what it covers, what it misses, and the
+    command that runs the rest. None where all was run."""
+    sample = report.sample
+    if sample is None:
+        return ()
+    limits = " and ".join(sample.limits)
+    lines = [f"A sample: {sample.classes:,} of {plural(sample.affected, 'affected class')}, by {limits}."]
+    if sample.kinds:
+        lines.append(f"Kinds of model in it: {', '.join(sample.kinds)}.")
+    for what, missed in (("changed symbols", sample.missed_causes), ("kinds of model", sample.missed_kinds)):
+        if missed:
+            more = f" and {len(missed) - _MISSED_SHOWN:,} more" if len(missed) > _MISSED_SHOWN else ""
+            lines.append(f"No class in it for these {what}: {', '.join(missed[:_MISSED_SHOWN])}{more}.")
+    return (*lines, f"To run the rest: {reproduce_rest(report)}")
+
+
 def headline(report: Report) -> str:
     """The report in one line."""
     found = counts(report)
@@ -295,6 +316,8 @@ def headline(report: Report) -> str:
         for verdict, word in ((VerdictKind.FIXED, "fixed"), (VerdictKind.CHANGED, "changed"))
         if found.verdicts.get(verdict)
     ]
+    if report.sample is not None:
+        parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if merge_safety(report) == "unknown":
         safety += ", no case passed on either side"
     return " · ".join([*parts, safety])

@@ -20,6 +20,7 @@ from hfexport_bot.reporting.summary import (
     remarks,
     row_labels,
     rows,
+    sample_lines,
     unjudged,
 )
 from hfexport_bot.reporting.text import plain
@@ -45,6 +46,8 @@ def print_report(report: Report, console: Console) -> None:
     for item in report.not_run[:SHOWN]:
         _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
     _print_rest(len(report.not_run), "more not run", console)
+    for line in sample_lines(report):
+        _print(console, plain(line, 1_000), "yellow")
     for note in report.notes:
         _print(console, f"note: {plain(note, 400)}", "yellow")
     if noted := len(remarks(report.cases)):

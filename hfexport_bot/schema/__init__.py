@@ -19,7 +19,7 @@ from hfexport_bot.schema.protocol import (
     StageBegan,
     WorkaroundInfo,
 )
-from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision
+from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision, Sample
 from hfexport_bot.schema.words import (
     COMPONENTS,
     MAX_LINE_BYTES,
@@ -83,6 +83,7 @@ __all__ = [
     "RunnerEvent",
     "RunnerSetup",
     "Said",
+    "Sample",
     "Shapes",
     "Source",
     "SourceTry",

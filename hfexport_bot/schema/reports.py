@@ -68,9 +68,23 @@ class Rerun(Record):
     memory_gb: float | None = None
 
 
+class Sample(Record):
+    """What stands for all that a change affects: numbers of classes, the limits that cut it down (``max-models: 40``),
+    about how long it takes, the kinds of model in it, and the changed symbols and kinds of which it has no class."""
+
+    classes: int
+    affected: int
+    limits: tuple[Said, ...]
+    estimated_seconds: float
+    kinds: tuple[Said, ...] = ()
+    missed_causes: tuple[Said, ...] = ()
+    missed_kinds: tuple[Said, ...] = ()
+
+
 class Report(Record):
     """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
-    run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not."""
+    run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not. ``sample``: only
+    some of the affected classes were run."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     command: Literal["run", "check"]
@@ -84,6 +98,7 @@ class Report(Record):
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
     rerun: Rerun = Rerun()
+    sample: Sample | None = None
 
 
 class CensusEntry(Record):

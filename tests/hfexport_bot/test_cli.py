@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -460,6 +461,32 @@ def test_an_interrupt_is_130_and_leaves_no_tree(
 
     assert run(changed, out, runner=interrupted)[0] == 130
     assert not list(tmp_path.glob("hfexport-tree-*"))
+
+
+def test_too_many_classes_are_sampled_and_the_command_that_is_told_runs_the_rest(
+    repository: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("A", "B", "C")
+    repository.commit({"modeling_a.py": "".join(map(model, names))})
+    repository.git("checkout", "-q", "-b", "change")
+    repository.commit({"modeling_a.py": "".join(model(name, 2) for name in names)})
+    monkeypatch.chdir(repository.path)
+    out = repository.path / "hfexport-out"
+    code, _ = run(repository, out, "--max-models", "1", "--backend", "onnx")
+    assert code == 0
+    first = report_in(out)
+    assert [case.id.class_name for case in first.cases] == ["A"]
+    assert [entry.name for entry in first.not_run] == ["modeling_a/B", "modeling_a/C"]
+    text = (out / "report.md").read_text()
+    assert "a sample of 1 of 3 classes · safe to merge: yes" in text
+    assert "1 of 3 affected classes, by max-models: 1" in text
+    assert "these changed symbols: modeling_a.py:B.forward, modeling_a.py:C.forward" in text
+    command = next(line for line in text.splitlines() if "hfexport-bot run" in line).strip("- `")
+    words = shlex.split(command.removeprefix("To run the rest: "))[1:]
+    assert main([*words, "-q"], run_cases=FakeRunner()) == 0
+    rest = report_in(repository.path / "hfexport-rest")
+    assert [str(case.id) for case in rest.cases] == [f"modeling_a/{name}/onnx/dynamic/forward" for name in "BC"]
+    assert rest.sample is None
 
 
 def check(*arguments: str, out: Path, runner: FakeRunner | None = None) -> tuple[int, FakeRunner]:
