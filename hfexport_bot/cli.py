@@ -13,7 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.options import exporting, limiting, overrides_of, running
+from hfexport_bot.options import comparing, exporting, limiting, overrides_of, running
 from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
@@ -61,15 +61,6 @@ def cli(process: _Process, /, debug: bool) -> None:
     process.debug = debug
 
 
-_repo = click.option(
-    "--repo",
-    type=click.Path(path_type=Path),
-    default=".",
-    show_default=True,
-    help="A folder in the git repository.",
-)
-_base = click.option("--base", required=True, metavar="REV", help="What to compare with, from the merge base on.")
-_head = click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The change.")
 _tree = click.option(
     "--tree",
     type=click.Path(path_type=Path),
@@ -78,22 +69,12 @@ _tree = click.option(
 
 
 @cli.command()
-@_repo
-@_base
-@_head
+@comparing
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([each.value for each in VerdictKind]),
     help="Verdict that fails the run; may be repeated. Default: regression.",
-)
-@click.option(
-    "--record",
-    "records",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="An earlier report.json, to tell what changed patches of the checkout's exporters act on; may be repeated.",
 )
 @limiting
 @exporting
@@ -138,18 +119,16 @@ def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **op
 
 
 @cli.command()
-@_repo
-@_base
-@_head
+@comparing
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table.")
-def detect(repo: Path, base: str, head: str, as_json: bool) -> None:
+def detect(repo: Path, base: str, head: str, records: tuple[Path, ...], files: Path | None, as_json: bool) -> None:
     """Tell which model classes a change affects, and why; run nothing."""
     from rich.console import Console
 
     from hfexport_bot.commands import detect_affected
     from hfexport_bot.reporting.selection import print_selection, selection_json
 
-    selection = detect_affected(repo, base, head)
+    selection = detect_affected(repo, base, head, records, files)
     if as_json:
         click.echo(selection_json(selection))
     else:
@@ -255,6 +234,7 @@ def _carry_out(
     as_json: bool,
     records: Sequence[Path] = (),
     rest: Path | None = None,
+    files: Path | None = None,
     **options: Any,
 ) -> int:
     """Run a command's work between its options and its reports."""
@@ -265,8 +245,8 @@ def _carry_out(
     from hfexport_bot.verdicts.compare import failing
 
     _check_writable(out)
-    around = _surroundings(process, jobs, out.resolve() / "logs", quiet, records, rest)
-    finished = work(overrides_of(**options), around)
+    around = _surroundings(process, jobs, out.resolve() / "logs", quiet)
+    finished = work(overrides_of(**options), replace(around, records=records, rest=rest, files=files))
     written = write_reports(finished.report, out)
     if as_json:
         click.echo(finished.report.model_dump_json(indent=2))
@@ -278,14 +258,7 @@ def _carry_out(
     return FINDINGS if failing(finished.report) else CLEAN
 
 
-def _surroundings(
-    process: _Process,
-    jobs: int | None,
-    logs: Path | None,
-    quiet: bool,
-    records: Sequence[Path] = (),
-    rest: Path | None = None,
-) -> Surroundings:
+def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
     from rich.console import Console
 
     from hfexport_bot.commands import Surroundings
@@ -309,8 +282,6 @@ def _surroundings(
         jobs=jobs,
         logs=logs,
         make_overlay=overlay,
-        records=records,
-        rest=rest,
         list_targets=process.list_targets or (None if process.run_cases else _real_list_targets()),
     )
 

@@ -6,7 +6,7 @@ import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import Place, as_given, find_place, installed_root
 from hfexport_bot.changes.requirements import read_requirements
+from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import RunError, UsageError
@@ -76,8 +77,8 @@ ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 @dataclass(frozen=True)
 class Surroundings:
     """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
-    do at a time, reports of earlier runs and of a sample whose rest to run, what makes environments and fetches
-    checkpoints, and what a side's own exporters reach for in modules."""
+    do at a time, reports of earlier runs and of a sample whose rest to run, GitHub's list of changed files, what makes
+    environments and fetches checkpoints, and what a side's own exporters reach for in modules."""
 
     run_cases: RunCases
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -87,6 +88,7 @@ class Surroundings:
     logs: Path | None = None
     records: Sequence[Path] = ()
     rest: Path | None = None
+    files: Path | None = None
     make_overlay: MakeOverlay = make_overlay
     fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
     list_targets: ListTargets | None = None
@@ -107,8 +109,8 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     """
     started = time.monotonic()
     git = Git(repo)
-    head_sha = git.resolve(head)
-    base_sha = git.merge_base(git.resolve(base), head_sha)
+    pair = find_pair(git, base, head)
+    base_sha, head_sha = pair.base, pair.head
     base_tree, head_tree = GitTree(git, base_sha), GitTree(git, head_sha)
     base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
     head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
@@ -118,7 +120,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
     reports = tuple(_read_reports("--record", around.records))
-    selection = _select(git, base_tree, head_tree, layout, engines, reports)
+    selection = _select(git, pair, layout, engines, reports, around.files)
     every = _plan(selection, settings, engines)
     for report in _read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, base_sha, head_sha)
@@ -143,7 +145,8 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
                 lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
     accepted, expired = in_force(settings.accepted, around.today)
-    notes = [
+    notes = [*selection.notes]
+    notes += [
         f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
         for key in postponed(base_file, head_file)
     ]
@@ -185,30 +188,35 @@ def _lost_targets(
     return lost_targets(before, now, lambda file: head_tree.read(f"{folder}/{file}") is not None)
 
 
-def detect_affected(repo: Path, base: str, head: str, records: Sequence[Path] = ()) -> Selection:
+def detect_affected(
+    repo: Path, base: str, head: str, records: Sequence[Path] = (), files: Path | None = None
+) -> Selection:
     """What a change between the merge base of two revisions and ``head`` affects; nothing is run.
 
     Raises `UsageError` for a folder that is no repository, an unknown revision and wrong settings.
     """
     git = Git(repo)
-    head_sha = git.resolve(head)
-    base_tree, head_tree = GitTree(git, git.merge_base(git.resolve(base), head_sha)), GitTree(git, head_sha)
+    pair = find_pair(git, base, head)
+    base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
     settings = combine(
-        read_settings(base_tree.read, f"base, {base_tree.sha[:12]}"),
-        read_settings(head_tree.read, f"head, {head_sha[:12]}"),
+        read_settings(base_tree.read, f"base, {pair.base[:12]}"),
+        read_settings(head_tree.read, f"head, {pair.head[:12]}"),
         Overrides(),
     )
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    return _select(git, base_tree, head_tree, layout, engines, tuple(_read_reports("--record", records)))
+    return _select(git, pair, layout, engines, tuple(_read_reports("--record", records)), files)
 
 
 def _select(
-    git: Git, base: GitTree, head: GitTree, layout: Layout, engines: Engines, reports: Sequence[Report]
+    git: Git, pair: Pair, layout: Layout, engines: Engines, reports: Sequence[Report], files: Path | None
 ) -> Selection:
     runs_theirs = Engine.REPO in (*engines.base, *engines.head)
     recorded = recorded_hits(reports)
-    return select(git.changed_files(base.sha, head.sha), base, head, layout, recorded if runs_theirs else None)
+    changes, notes = listed_changes(git, pair, files)
+    trees = GitTree(git, pair.base), GitTree(git, pair.head)
+    found = select(changes, *trees, layout, recorded if runs_theirs else None)
+    return replace(found, notes=(*pair.notes, *notes))
 
 
 def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings) -> Finished:

@@ -30,6 +30,42 @@ class Amount(click.FloatRange):
         return number
 
 
+def comparing(command: _Command) -> _Command:
+    """The options of every command that compares two revisions."""
+    return _with(
+        command,
+        click.option(
+            "--repo",
+            type=click.Path(path_type=Path),
+            default=".",
+            show_default=True,
+            help="A folder in the git repository.",
+        ),
+        click.option(
+            "--base",
+            required=True,
+            metavar="REV",
+            help="What to compare with: from the merge base on, or from the first parent of a pull request's merge.",
+        ),
+        click.option("--head", default="HEAD", show_default=True, metavar="REV", help="The change."),
+        click.option(
+            "--record",
+            "records",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="An earlier report.json: what changed patches of the checkout's exporters act on, how long cases "
+            "take; may be repeated.",
+        ),
+        click.option(
+            "--files",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The changed files as GitHub's API lists them for a pull request, in place of git's own list.",
+        ),
+    )
+
+
 def running(command: _Command) -> _Command:
     """The options of every command that runs models."""
     return _with(

@@ -70,10 +70,11 @@ class AffectedModule:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a change affects, and what it touches that is not run."""
+    """What a change affects, what it touches that is not run, and how the change was found out."""
 
     affected: tuple[AffectedModule, ...] = ()
     not_run: tuple[NotRun, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def select(
@@ -228,7 +229,9 @@ class _Selecting:
 
     def _symbols(self, change: FileChange) -> Iterator[Symbol]:
         compared = self._compared[change.path]
-        if compared.both_broken and compared.error is not None:
+        if change.old not in self._sides.blobs[0] and change.new not in self._sides.blobs[1]:
+            self._leave_out(change.path, "a submodule, or a link that leads to no file of the repository")
+        elif compared.both_broken and compared.error is not None:
             where = f"syntax error on both sides, line {compared.error.line}: {compared.error}"
             self._leave_out(change.path, where)
         elif not compared.symbols and compared.error is not None:

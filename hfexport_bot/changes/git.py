@@ -7,8 +7,9 @@ conversion) changes nothing. Every failure is a `UsageError` that says what to d
 from __future__ import annotations
 
 import os
+import posixpath
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,12 @@ _REDIRECTING = (
     "GIT_COMMON_DIR",
     "GIT_NAMESPACE",
     "GIT_PREFIX",
+)
+
+#: What to do in a shallow clone.
+_SHALLOW = (
+    "; this clone is shallow: for a pull request's merge commit give --base HEAD^1 and actions/checkout "
+    "fetch-depth: 2, otherwise fetch-depth: 0"
 )
 
 
@@ -112,11 +119,33 @@ class Git:
         try:
             found = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}")
         except GitError:
+            if not self._succeeds("rev-parse", "--verify", "--quiet", "HEAD"):
+                problem = f"{self.path} has no commit on its branch yet, and no revision {revision!r}; commit something"
+                raise UsageError(problem) from None
             raise UsageError(
-                f"unknown revision {revision!r} in {self.path}; "
-                "give a branch, tag or commit that is there, and fetch it first if it is not"
+                f"unknown revision {revision!r} in {self.path}; give a branch, tag or commit that is there, and fetch "
+                f"it first if it is not{_SHALLOW if self.is_shallow else ''}"
             ) from None
         return found.decode().strip()
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether the history ends before its first commit."""
+        return self._run("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def has_commit(self, sha: str) -> bool:
+        """Whether a commit is there, and not only named by another."""
+        return self._succeeds("cat-file", "-e", f"{sha}^{{commit}}")
+
+    def parents(self, sha: str) -> tuple[str, ...]:
+        """The parents that a commit names, those outside of a shallow clone too."""
+        head = self._checked("cat-file", "commit", sha).partition(b"\n\n")[0]
+        return tuple(line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent "))
+
+    def subject(self, sha: str) -> str:
+        """The first line of a commit's message."""
+        message = self._checked("cat-file", "commit", sha).partition(b"\n\n")[2]
+        return message.partition(b"\n")[0].decode(errors="replace")
 
     @property
     def has_changes(self) -> bool:
@@ -138,6 +167,7 @@ class Git:
             raise UsageError(
                 f"{base[:12]} and {head[:12]} have no common ancestor here; "
                 "fetch the whole history (git fetch --unshallow, or fetch-depth: 0 in actions/checkout)"
+                f"{_SHALLOW if self.is_shallow else ''}"
             ) from None
 
     def changed_files(self, base: str, head: str) -> tuple[FileChange, ...]:
@@ -176,10 +206,31 @@ class Git:
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
     def blobs(self, sha: str) -> dict[str, str]:
-        """The id of every file's content at a commit, by path; submodules and links are left out."""
-        listed = self._checked("ls-tree", "-r", "-z", "--full-tree", sha)
-        entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100"))
-        return {os.fsdecode(path): head.split()[2].decode() for head, _, path in entries}
+        """The id of every file's content at a commit, by path: a link has that of the file it leads to. Submodules are
+        left out."""
+        found = {path: blob for mode, blob, path in self._entries(sha) if mode.startswith("100")}
+        return found | {link: found[target] for link, target in self.links(sha).items()}
+
+    def links(self, sha: str) -> dict[str, str]:
+        """The symbolic links of a commit that lead to files of it, and their paths."""
+        entries = list(self._entries(sha))
+        files = {path for mode, _, path in entries if mode.startswith("100")}
+        links = {path: blob for mode, blob, path in entries if mode == "120000"}
+        texts = self.contents(sorted(set(links.values())))
+        found = {}
+        for path, blob in links.items():
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(texts.get(blob, b""))))
+            if target in files:
+                found[path] = target
+        return found
+
+    def _entries(self, sha: str) -> Iterator[tuple[str, str, str]]:
+        """Mode, id and path of everything that a commit holds."""
+        for entry in self._checked("ls-tree", "-r", "-z", "--full-tree", sha).split(b"\0"):
+            if entry:
+                head, _, path = entry.partition(b"\t")
+                mode, _, blob = head.decode().split()[:3]
+                yield mode, blob, os.fsdecode(path)
 
     def contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The bytes of many blobs in one go; missing ones are left out."""
@@ -198,6 +249,13 @@ class Git:
             found[blob] = answer[position : position + size]
             position += size + 1
         return found
+
+    def _succeeds(self, *arguments: str) -> bool:
+        try:
+            self._run(*arguments)
+        except GitError:
+            return False
+        return True
 
     def _checked(self, *arguments: str, data: bytes | None = None) -> bytes:
         """Run a command that only fails when objects are missing."""

@@ -13,13 +13,16 @@ from hfexport_bot.schema import Task
 
 
 def selection_json(selection: Selection) -> str:
-    """An object with two lists: ``affected`` of model, class, reason, tasks; ``not_run`` of kind, name, reason."""
+    """An object with three lists: ``affected`` of model, class, reason, tasks; ``not_run`` of kind, name, reason;
+    ``notes``."""
     affected = [
         {"model": model, "class": name, "reason": reason, "tasks": tasks}
         for model, name, reason, tasks in _rows(selection)
     ]
     not_run = [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in selection.not_run]
-    return json.dumps({"affected": affected, "not_run": not_run}, indent=2, ensure_ascii=False)
+    found = {"affected": affected, "not_run": not_run, "notes": list(selection.notes)}
+    # Paths may hold bytes that are no UTF-8.
+    return json.dumps(found, indent=2, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def print_selection(selection: Selection, console: Console) -> None:
@@ -33,6 +36,8 @@ def print_selection(selection: Selection, console: Console) -> None:
         console.print(table, markup=False)
     for each in selection.not_run:
         console.print(f"not run: {each.kind} {plain(each.name)}: {plain(each.reason)}", style="dim", markup=False)
+    for note in selection.notes:
+        console.print(f"note: {plain(note)}", style="yellow", markup=False)
     models = len({model for model, *_ in rows})
     counts = (
         f"{len(rows)} {'class' if len(rows) == 1 else 'classes'} of {models} {'model' if models == 1 else 'models'}"
