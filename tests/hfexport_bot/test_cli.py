@@ -510,6 +510,7 @@ def test_detect_tells_what_is_affected_and_why(changed: Any, capsys: Any) -> Non
             }
         ],
         "not_run": [{"kind": "file", "name": "modeling_b.py", "reason": "only comments or docstrings changed"}],
+        "notes": [],
     }
     assert detect(changed) == 0
     shown = capsys.readouterr().out
@@ -519,7 +520,8 @@ def test_detect_tells_what_is_affected_and_why(changed: Any, capsys: Any) -> Non
 
 def test_detect_of_nothing_and_of_no_revision(changed: Any, capsys: Any) -> None:
     assert detect(changed, "--json", base="HEAD") == 0
-    assert json.loads(capsys.readouterr().out) == {"affected": [], "not_run": []}
+    note = "HEAD has nothing that HEAD has not: there is no change to judge"
+    assert json.loads(capsys.readouterr().out) == {"affected": [], "not_run": [], "notes": [note]}
     assert detect(changed, base="nowhere") == 2
     assert "unknown revision 'nowhere'" in capsys.readouterr().err
 
