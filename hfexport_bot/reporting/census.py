@@ -23,7 +23,7 @@ def print_census(census: Census, console: Console) -> None:
     """Print a line for each class that does not run, the causes with their counts, and the sources with theirs."""
     failing = [entry for entry in census.entries if entry.outcome is not OutcomeKind.PASS]
     for entry in sorted(failing, key=lambda entry: (cause(entry), entry.model, entry.class_name))[:SHOWN]:
-        _print(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 200)}")
+        _print(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 400)}")
     if len(failing) > SHOWN:
         _print(console, f"... and {len(failing) - SHOWN:,} more, see --json", "dim")
     for title, counted in (("why not", map(cause, failing)), ("source", _sources(census.entries))):

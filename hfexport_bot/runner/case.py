@@ -26,8 +26,17 @@ from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
-from hfexport_bot.runner.sources import HookError, Inapplicable, ModelCase, Unavailable, find_model_case, load_hook
+from hfexport_bot.runner.sources import (
+    GUESSED,
+    HookError,
+    Inapplicable,
+    ModelCase,
+    Unavailable,
+    find_model_case,
+    load_hook,
+)
 from hfexport_bot.runner.sources.sizes import count_parameters
+from hfexport_bot.runner.sources.vocabulary import refused_values
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
@@ -44,6 +53,7 @@ from hfexport_bot.schema import (
     Shapes,
     SourceTry,
     Task,
+    UnavailableCause,
 )
 
 OnStage = Callable[[str, str], None]
@@ -116,6 +126,9 @@ def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, sta
     except Exception as error:  # whatever the code under test raises is its own outcome
         outcome = error.outcome if isinstance(error, _Ended) else failed(error, stages.current, setup, stages.component)
     notes = (*(_clean(note, setup) for note in case.notes), *outcome.notes)
+    if outcome.cause is not None:  # what the source made was no case after all
+        *before, last = told["tried"] or (SourceTry(source=case.source),)
+        told["tried"] = (*before, last.model_copy(update={"cause": outcome.cause, "message": outcome.message}))
     return outcome.model_copy(update={**told, "notes": notes})
 
 
@@ -261,7 +274,14 @@ def _eager(case: ModelCase, setup: RunnerSetup) -> tuple[Outputs, list[str]]:
 
 
 def _reference(case: ModelCase, setup: RunnerSetup) -> Outputs:
-    reference = run_eager(case.model, case.inputs, setup.seed)
+    try:
+        reference = run_eager(case.model, case.inputs, setup.seed)
+    except Exception as error:
+        why = refused_values(case.model, case.inputs) if case.source in GUESSED else ""
+        if not why:
+            raise
+        cause, message = UnavailableCause.UNKNOWN_INPUTS, _clean(why, setup)
+        raise _Ended(Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=cause, message=message)) from error
     if not reference:
         message = "the forward returns no tensor, so that nothing can be compared"
         raise _Ended(Outcome(kind=OutcomeKind.ERROR, stage="eager", message=message))

@@ -19,7 +19,7 @@ from exporters.registry import replaced
 from hfexport_bot.runner.checks import Checked, Failure, describe, described, first_failure, listed, load, tensor_parity
 from hfexport_bot.runner.eager import Outputs, changed_inputs, run_eager
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.runner.sources.inputs import ordinary_tokens
+from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
 from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _Checker:
 
     def _continuation(self, prompts: Mapping[str, torch.Tensor]) -> torch.Tensor:
         model: Any = self.case.model
-        return continuation_of(prompts, ordinary_tokens(model.config))
+        return continuation_of(prompts, ordinary_tokens(model))
 
     def _examine(self, prompts: Mapping[str, Any], eager: _Eager) -> _Found:
         found = _Found({name: {} for name in self.export.artifacts})

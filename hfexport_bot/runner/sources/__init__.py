@@ -13,7 +13,7 @@ from hfexport_bot.runner.sources.repository import case_from_hook, load_hook
 from hfexport_bot.runner.sources.synthesised import synthesised_case
 from hfexport_bot.schema import MAX_MESSAGE_CHARS, Source, SourceTry, UnavailableCause
 
-__all__ = ["HookError", "Inapplicable", "ModelCase", "Unavailable", "Wanted", "find_model_case", "load_hook"]
+__all__ = ["GUESSED", "HookError", "Inapplicable", "ModelCase", "Unavailable", "Wanted", "find_model_case", "load_hook"]
 
 #: Asked in this order, by name; each returns a case, or None where it has nothing to do with the class, or raises
 #: ``Unavailable``.
@@ -26,8 +26,37 @@ SOURCES: dict[Source, Callable[[Wanted], ModelCase | None]] = {
     Source.CHECKPOINT: case_from_checkpoint,
 }
 
+#: Those that make the inputs by guessing what they mean.
+GUESSED = frozenset({Source.SYNTHESISED, Source.CHECKPOINT})
+
 #: Causes that tell what to do, and so say more than that another source could not guess the inputs.
 _CURABLE = (UnavailableCause.MISSING_LIBRARY, UnavailableCause.HUB_ACCESS)
+
+
+def _missing(name: Source, wanted: Wanted) -> str:
+    """Why a source has nothing to do with a class."""
+    if wanted.variant and name is not Source.SYNTHESISED:
+        return "turns no switches (`--variant`)"
+    return _MISSING[name](wanted)
+
+
+def _without_hook(wanted: Wanted) -> str:
+    return "its case function returns None for it" if wanted.hook else "the settings name no case function (`cases:`)"
+
+
+def _without_tests(wanted: Wanted) -> str:
+    if wanted.tests is None:
+        return "only a transformers checkout has them (name one with --tree)"
+    return "no test class of the checkout tests it"
+
+
+#: What a source lacks that has nothing to do with a class.
+_MISSING: dict[Source, Callable[[Wanted], str]] = {
+    Source.REPOSITORY: _without_hook,
+    Source.MODEL_TESTS: _without_tests,
+    Source.SYNTHESISED: lambda wanted: "makes no case of it",
+    Source.CHECKPOINT: lambda wanted: "the settings name none for it (`checkpoints:`, with `allow-hub: true`)",
+}
 
 
 def find_model_case(model_class: type, *, sources: Collection[Source] = (), **wanted: Any) -> ModelCase:
@@ -57,7 +86,8 @@ def find_model_case(model_class: type, *, sources: Collection[Source] = (), **wa
             return replace(case, tried=tuple(tried))
     failed = [each for each in tried if each.cause is not None]
     if not failed:
-        message = f"none of the sources asked ({', '.join(sources) or 'all'}) has to do with {model_class.__name__}"
+        why = "; ".join(f"{name}: {_missing(name, asked)}" for name in SOURCES if not sources or name in sources)
+        message = f"no source that was asked has to do with {model_class.__name__}: {why}"
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message, tuple(tried))
     telling = next((each for each in failed if each.cause in _CURABLE), failed[-1])
     told = [telling, *(each for each in reversed(failed) if each is not telling)]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hfexport_bot.runner.sources.cases import unavailable
+from hfexport_bot.runner.sources.cases import Unavailable, unavailable
 from hfexport_bot.runner.sources.kinds import VOCABULARY, derived_value, kind_value, open_value, smaller, tiny_value
 from hfexport_bot.schema import UnavailableCause
 
@@ -58,6 +58,7 @@ def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, ha
     sizes shrink. ``harder``: for a model that is too big otherwise, an eighth of large dimensions of no known kind too.
     Raises ``Unavailable`` (invalid config, missing library, hub access) with the class's own error.
     """
+    _require_config_class(config_class)
     said = {name: value for name, value in (given or {}).items() if name not in _NOT_FIELDS}
     try:
         default = config_class(**said) if said or not _required_fields(config_class) else None
@@ -70,6 +71,15 @@ def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, ha
         doing = f"{config_class.__name__} cannot be built"
         raise unavailable(_without_end(error, config_class), UnavailableCause.INVALID_CONFIG, doing) from error
     return config
+
+
+def _require_config_class(config_class: Any) -> None:
+    """Refuse what is no configuration of transformers: models read what only those have."""
+    if inspect.isclass(config_class) and issubclass(config_class, _plain_class()):
+        return
+    name = getattr(config_class, "__name__", repr(config_class))
+    message = f"the config_class {name} does not derive from transformers' PretrainedConfig, as a model's has to"
+    raise Unavailable(UnavailableCause.INVALID_CONFIG, message)
 
 
 def _without_end(error: Exception, config_class: Any) -> Exception:

@@ -19,7 +19,7 @@ import torch
 
 from hfexport_bot.runner.sources import images, layouts, media, sound
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
-from hfexport_bot.runner.sources.configs import find_field, special_token_ids
+from hfexport_bot.runner.sources.configs import find_field
 from hfexport_bot.runner.sources.images import (
     Size,
     image_size,
@@ -29,10 +29,10 @@ from hfexport_bot.runner.sources.images import (
     pixels,
     video_shape,
 )
-from hfexport_bot.runner.sources.kinds import VOCABULARY
 from hfexport_bot.runner.sources.media import Layout, Pictures, media_layouts, needed_modalities, pixels_laid_out
 from hfexport_bot.runner.sources.probes import padded, padding_probes
 from hfexport_bot.runner.sources.sound import Features, Waveform
+from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
 from hfexport_bot.schema import UnavailableCause
 
 
@@ -51,13 +51,6 @@ class Sizes:
 
 #: Tokens of the longest probe; the configurations have 64 positions.
 _LONG = 40
-
-
-def ordinary_tokens(config: Any) -> torch.Tensor:
-    """The ids of the vocabulary without a meaning of their own, int64, [tokens]."""
-    special = special_token_ids(config)
-    vocabulary = find_field(config, "vocab_size") or VOCABULARY
-    return torch.tensor([token for token in range(vocabulary) if token not in special])
 
 
 def build_inputs(model: torch.nn.Module, seed: int, pictures: int = 1) -> tuple[Inputs, dict[str, Inputs]]:
@@ -154,7 +147,7 @@ class Plan:
         self.has_choices = class_name.endswith("ForMultipleChoice") or "mc_token_ids" in self.parameters
         self.makes_decoder_ids = class_name.endswith("ForSequenceClassification")
         self.codebooks = sound.codebooks(model)
-        self.ordinary = ordinary_tokens(self.config)
+        self.ordinary = ordinary_tokens(model)
 
     def build(self, sizes: Sizes, seed: int) -> Inputs:
         generator = torch.Generator().manual_seed(seed)

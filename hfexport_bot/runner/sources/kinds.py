@@ -16,7 +16,7 @@ _KINDS: tuple[tuple[str, int], ...] = (
         r"temporal_patch_size|num_channels|in_channels|in_chans|(num|n)_shared_experts|type_vocab_size|max_2d_position_embeddings",
         0,
     ),
-    (r"(\w+_)?vocab_size(_\w+)?|n_vocab|\w+_vocab|num_\w+_labels|head_out_channels", VOCABULARY),
+    (r"(\w+_)?vocab_size(_\w+)?|(n_)?vocab|vocabulary(_size)?|\w+_vocab|num_\w+_labels|head_out_channels", VOCABULARY),
     (r"max_source_positions", 16),
     (r"num_conv_pos_embeddings", 16),  # the kernel of a convolution that tells positions
     (r"speech_decoder_postnet_layers", 2),

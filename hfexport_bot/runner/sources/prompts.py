@@ -11,9 +11,10 @@ import torch
 
 from exporters.delegation import inner_generators
 from hfexport_bot.runner.sources.cases import Inputs, Unavailable
-from hfexport_bot.runner.sources.inputs import Sizes, make_plan, ordinary_tokens
+from hfexport_bot.runner.sources.inputs import Sizes, make_plan
 from hfexport_bot.runner.sources.media import placeholder_id
 from hfexport_bot.runner.sources.probes import padded
+from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
 from hfexport_bot.schema import UnavailableCause
 
 #: Batch, length and the padded positions of each row (rows beyond have none). Lengths differ from the number of new
@@ -56,7 +57,7 @@ def build_prompts(model: Any, seed: int) -> tuple[Inputs, dict[str, Inputs]]:
             message = f"{type(model).__name__} generates from {needed}, and no token stands for its features"
             raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
         return _media_prompts(model, seed)
-    tokens = ordinary_tokens(model.config)
+    tokens = ordinary_tokens(model)
     pad = _padding_token(model)
     on_right = bool(model.config.is_encoder_decoder)
 

@@ -15,7 +15,7 @@ from hfexport_bot.runner.checks import Checked
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation, continuation_of
 from hfexport_bot.runner.sources import ModelCase, find_model_case
-from hfexport_bot.runner.sources.inputs import ordinary_tokens
+from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
 from hfexport_bot.schema import OutcomeKind, Task
 
 pytestmark = pytest.mark.export
@@ -284,7 +284,7 @@ def test_eager_decodes_along_a_continuation_whatever_it_would_pick() -> None:
     case = find_model_case(LlamaForCausalLM, task=Task.GENERATE)
     model: Any = case.model
     assert (model.config.use_cache, model.generation_config.use_cache) == (True, True)
-    continuation = continuation_of(case.inputs, ordinary_tokens(model.config))
+    continuation = continuation_of(case.inputs, ordinary_tokens(model))
     assert case.inputs["attention_mask"].tolist() == [[0] * 2 + [1] * 5, [1] * 7]
     assert continuation.flatten()[:12].tolist() == case.inputs["input_ids"].flatten()[2:].tolist()
     found = run_eager(Decoding(model, continuation), case.inputs, SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,9 +76,35 @@ def test_otherwise_it_is_the_last_ones(ask: Any) -> None:
     assert (caught.value.cause, caught.value.message) == (UnavailableCause.UNKNOWN_INPUTS, "no inputs; bad config")
 
 
-def test_sources_that_have_nothing_to_do_with_a_class_are_named(ask: Any) -> None:
-    with pytest.raises(Unavailable, match=r"none of the sources asked \(repository\) has to do with Toy"):
-        ask(nothing, sources=(Source.REPOSITORY,))
+@pytest.mark.parametrize(
+    ("source", "wanted", "missing"),
+    [
+        (Source.REPOSITORY, {}, "repository: the settings name no case function"),
+        (Source.REPOSITORY, {"hook": lambda name, seed: None}, "repository: its case function returns None"),
+        (Source.MODEL_TESTS, {}, "model tests: only a transformers checkout has them"),
+        (Source.MODEL_TESTS, {"tests": Path()}, "model tests: no test class of the checkout tests it"),
+        (Source.MODEL_TESTS, {"tests": Path(), "variant": Variant.CACHE}, "model tests: turns no switches"),
+        (
+            Source.CHECKPOINT,
+            {},
+            r"hub checkpoint: the settings name none for it \(`checkpoints:`, with `allow-hub: true`",
+        ),
+    ],
+)
+def test_a_source_that_has_nothing_to_do_with_a_class_says_what_is_missing(
+    source: Source, wanted: dict[str, Any], missing: str
+) -> None:
+    with pytest.raises(Unavailable, match=f"no source that was asked has to do with Toy: {missing}"):
+        find_model_case(Toy, sources=(source,), **wanted)
+
+
+def test_each_source_that_was_asked_says_what_is_missing() -> None:
+    with pytest.raises(Unavailable) as caught:
+        find_model_case(Toy, sources=(Source.REPOSITORY, Source.CHECKPOINT))
+    assert [part.partition(":")[0] for part in caught.value.message.split("; ")] == [
+        "no source that was asked has to do with Toy",
+        "hub checkpoint",
+    ]
 
 
 def test_a_variant_that_is_not_to_be_had_ends_the_search(ask: Any) -> None:

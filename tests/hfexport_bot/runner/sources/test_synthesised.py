@@ -274,6 +274,14 @@ def test_a_config_that_refuses_is_invalid_and_says_its_first_line() -> None:
     assert message.endswith("ValueError: hidden_size must be 768, not 64")
 
 
+def test_a_config_class_that_is_none_of_transformers_is_told() -> None:
+    for config_class in (type("LooseConfig", (), {}), "LooseConfig"):
+        found, message = cause(own(config_class=config_class))
+        assert found == UnavailableCause.INVALID_CONFIG
+        assert "LooseConfig" in message
+        assert "does not derive from transformers' PretrainedConfig" in message
+
+
 def test_a_model_without_config_class_is_invalid() -> None:
     assert cause(own(config_class=None))[0] == UnavailableCause.INVALID_CONFIG
 
