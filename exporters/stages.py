@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 import traceback
@@ -34,6 +35,9 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 
 OnStage = Callable[[str], None]
+
+#: File, line and function.
+Frame = tuple[str, int, str]
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _MODELING_FILE = re.compile(r"modeling_\w+\.py$")
@@ -73,31 +77,41 @@ def _reason(error: BaseException) -> BaseException:
     return error
 
 
-def locate(error: BaseException) -> tuple[str, int, str] | None:
-    """The innermost frame of a ``modeling_*.py`` file that an error knows of, as (file, line, function).
+def locate(error: BaseException) -> Frame | None:
+    """The innermost frame of a ``modeling_*.py`` file that an error knows of, see `frames_of`."""
+    return next((frame for frame in frames_of(error) if is_modeling(frame)), None)
 
-    Looks at the tracebacks along the chain of causes first, then at the frames in messages and notes, where torch
-    and our exporters tell them for steps that no longer run the model's code.
+
+def frames_of(error: BaseException) -> tuple[Frame, ...]:
+    """The frames of the code under test that an error knows of, and those around them, the innermost first.
+
+    Looks at the tracebacks along the chain of causes first, then at the frames in messages and notes, where torch and
+    our exporters tell them for steps that no longer run the model's code. Where none has a line of a modeling file,
+    these are the frames of all tracebacks.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
-    for link in chain:
-        frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(link.__traceback__)]
-        if found := _innermost_modeling(frames):
-            return found
-    for link in chain:
-        text = "\n".join((str(link), *getattr(link, "__notes__", ())))
-        frames = [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
-        if found := _innermost_modeling(frames):
-            return found
-    return None
+    tracebacks = [_innermost_first(_traceback(link)) for link in chain]
+    texts = ("\n".join((str(link), *getattr(link, "__notes__", ()))) for link in chain)
+    told = (_innermost_first([(file, int(line), name) for file, line, name in _FRAME.findall(text)]) for text in texts)
+    found = next((frames for frames in itertools.chain(tracebacks, told) if any(map(is_modeling, frames))), None)
+    return found or tuple(itertools.chain(*tracebacks))
 
 
-def _innermost_modeling(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
-    return next((frame for frame in reversed(frames) if _MODELING_FILE.search(frame[0])), None)
+def is_modeling(frame: Frame) -> bool:
+    """Whether a frame is one of a ``modeling_*.py`` file."""
+    return bool(_MODELING_FILE.search(frame[0]))
+
+
+def _traceback(error: BaseException) -> list[Frame]:
+    return [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
+
+
+def _innermost_first(frames: list[Frame]) -> tuple[Frame, ...]:
+    return tuple(reversed(frames))
 
 
 class StageRunner:

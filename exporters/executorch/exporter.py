@@ -23,6 +23,7 @@ from exporters.executorch import program_fixes as _program_fixes  # noqa: F401  
 from exporters.executorch import scan_emission as _scan_emission  # noqa: F401  registers the emission of scan
 from exporters.executorch import torch_patches as _torch_patches  # noqa: F401  registers the torch patches
 from exporters.executorch.backends import prepare
+from exporters.origins import telling_where
 from exporters.registry import Hits, apply_fx_node_fixes, apply_fx_program_fixes, apply_patches
 from exporters.stages import StageRunner
 
@@ -66,7 +67,8 @@ class ExecutorchExporter(DynamoExporter):
                 apply_fx_program_fixes("executorch", trace.program, hits, config.disabled)
             with runner.stage("node_fixes"):
                 apply_fx_node_fixes("executorch", trace.program.graph_module, hits, config.disabled)
-            with runner.stage("lower"):
+            graphs = [trace.program.graph]
+            with runner.stage("lower"), telling_where(graphs):
                 edge = to_edge_transform_and_lower(
                     trace.program,
                     partitioner=partitioner,
@@ -76,7 +78,8 @@ class ExecutorchExporter(DynamoExporter):
                         OUTPUT_PATHS_METHOD: _as_bytes(trace.output_paths),
                     },
                 )
-            with runner.stage("emit"):
+            graphs.append(edge.exported_program().graph)
+            with runner.stage("emit"), telling_where(graphs):
                 program = edge.to_executorch()
         return self._artifact(program, trace, inputs, config, runner, hits)
 

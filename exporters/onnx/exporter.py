@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from exporters.onnx.ir_fixes import _IR_FIXES
 from exporters.onnx.program import OnnxProgram
 from exporters.onnx.torchlib import shared_registry
 from exporters.onnx.translations import _ONNX_TRANSLATION_TABLE
+from exporters.origins import telling_where
 from exporters.registry import (
     Hits,
     apply_fx_node_fixes,
@@ -87,7 +87,7 @@ def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits
         with (
             shared_registry(),
             _after_decomposition(fix_decomposed),
-            _telling_where(graphs),
+            telling_where(graphs),
             warnings.catch_warnings(),
         ):
             # torch.onnx warns of torchvision's absence and of its own deprecated internals; neither is the caller's.
@@ -104,20 +104,6 @@ def _translate(trace: Trace, config: OnnxConfig, runner: StageRunner, hits: Hits
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     return program
-
-
-@contextmanager
-def _telling_where(graphs: list[torch.fx.Graph]) -> Iterator[None]:
-    """Add to an error that names a graph node the lines of the model that the node comes from."""
-    try:
-        yield
-    except Exception as error:
-        named = set(re.findall(r"%(\w+)", str(error)))
-        for node in (node for graph in reversed(graphs) for node in graph.nodes):
-            if node.name in named and node.stack_trace:
-                error.add_note(node.stack_trace)
-                break
-        raise
 
 
 @contextmanager

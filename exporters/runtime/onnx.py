@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 import torch
 
+from exporters.origins import tell_where_in_onnx
 from exporters.runtime.session import UnsupportedByRuntime
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ class OnnxSession:
         self._output_paths = artifact.output_paths
         try:
             self._session = make_session(str(program)) if isinstance(program, Path) else program.load(make_session)
-        except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
-            raise UnsupportedByRuntime(f"ONNX Runtime: {error}") from error
+        except Exception as error:  # the runtime's own classes have no base of theirs
+            if not isinstance(program, Path):
+                tell_where_in_onnx(error, program.model)
+            if isinstance(error, onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented):
+                raise UnsupportedByRuntime(f"ONNX Runtime: {error}") from error
+            raise
         self._input_names = [value.name for value in self._session.get_inputs()]
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sysconfig
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +19,7 @@ from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
 from exporters.skips import find_skip
-from exporters.stages import locate
+from exporters.stages import Frame, frames_of, is_modeling
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
@@ -39,6 +38,7 @@ from hfexport_bot.runner.sources.sizes import count_parameters
 from hfexport_bot.runner.sources.vocabulary import refused_values
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import (
+    MAX_FRAMES,
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
     MAX_TRIES,
@@ -352,22 +352,28 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup, component: str 
         component=component,
         message=_clean(str(reason) or type(reason).__name__, setup),
         error_type=type(reason).__name__[:MAX_NAME_CHARS],
-        location=_location(error, setup),
+        **_places(error, setup),
         workarounds=dict(getattr(error, "workarounds", {})),  # those of a foreign exporter that acted before
     )
 
 
-def _location(error: BaseException, setup: RunnerSetup) -> Location | None:
-    """The innermost modeling line of an error, or for one of the tree's own files the innermost line there."""
-    frame = locate(error)
+def _places(error: BaseException, setup: RunnerSetup) -> dict[str, Any]:
+    """``location``, the innermost modeling line of an error, or for one of the tree's own files the innermost line
+    there, and the ``frames`` of code under test on the way to it."""
+    known = frames_of(error)
+    own = [f for f in known if _root_of(f[0], setup) in _tree_roots(setup)]
+    modeling = [f for f in known if is_modeling(f)]
     if isinstance(error, SyntaxError) and error.filename:
-        frame = (error.filename, error.lineno or 0, "")
-    if frame is None and not isinstance(error, HookError):
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if _root_of(f.filename, setup) in _tree_roots(setup)]
-        frame = (own[-1].filename, own[-1].lineno or 0, own[-1].name) if own else None
-    if frame is None:
-        return None
+        modeling = [(error.filename, error.lineno or 0, "")]
+    found = modeling or ([] if isinstance(error, HookError) else own)
+    if not found:
+        return {}
+    places = {f: _place(f, setup) for f in (*found, *known)}
+    frames = [places[f] for f in known if f in own or f in modeling or places[f].file.startswith("transformers/")]
+    return {"location": places[found[0]], "frames": tuple(dict.fromkeys(frames))[:MAX_FRAMES]}
+
+
+def _place(frame: Frame, setup: RunnerSetup) -> Location:
     file = frame[0].removeprefix(f"{_root_of(frame[0], setup)}/")
     return Location(file=file[-MAX_NAME_CHARS:], line=frame[1], function=frame[2][:MAX_NAME_CHARS])
 

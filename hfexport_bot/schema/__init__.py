@@ -22,6 +22,7 @@ from hfexport_bot.schema.protocol import (
 from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision, Sample
 from hfexport_bot.schema.words import (
     COMPONENTS,
+    MAX_FRAMES,
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
@@ -47,6 +48,7 @@ from hfexport_bot.schema.words import (
 
 __all__ = [
     "COMPONENTS",
+    "MAX_FRAMES",
     "MAX_LINE_BYTES",
     "MAX_MESSAGE_CHARS",
     "MAX_NAME_CHARS",

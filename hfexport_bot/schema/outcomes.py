@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hfexport_bot.schema.words import MAX_TRIES, Name, OutcomeKind, Record, Text, UnavailableCause
+from hfexport_bot.schema.words import MAX_FRAMES, MAX_TRIES, Name, OutcomeKind, Record, Text, UnavailableCause
 
 
 class Location(Record):
@@ -85,7 +85,8 @@ class SourceTry(Record):
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
     its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
-    ``fed`` names the tensors that its forward got."""
+    ``fed`` names the tensors that its forward got. ``location`` is the innermost modeling line of a failure, and
+    ``frames`` are the lines of the revision's and of transformers' code on the way to it, the innermost first."""
 
     kind: OutcomeKind
     stage: Name = ""
@@ -93,6 +94,7 @@ class Outcome(Record):
     message: Text = ""
     error_type: Name = ""
     location: Location | None = None
+    frames: Annotated[tuple[Location, ...], Field(max_length=MAX_FRAMES)] = ()
     cause: UnavailableCause | None = None
     seconds: float = 0.0
     stage_seconds: dict[str, float] = Field(default_factory=dict)

@@ -17,6 +17,8 @@ MAX_MESSAGE_CHARS = 8_000
 MAX_NAME_CHARS = 300
 #: Most sources asked, and inputs fed, that an outcome lists.
 MAX_TRIES = 100
+#: Most lines of code that an outcome lists on the way to its failure.
+MAX_FRAMES = 20
 
 
 def _encodable(value: Any) -> Any:

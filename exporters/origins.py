@@ -1,0 +1,81 @@
+"""Where in the model a failure comes from that is told of a graph: no line of the model runs any more then, but its
+nodes keep the stack they were traced from. It is added to the error as a note, which `exporters.stages` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_NODE = re.compile(r"%(\w+)")
+#: ``aten.lgamma.default``, ``aten::lgamma.out``: a namespace and an operator's name.
+_OPERATOR = re.compile(r"\b([a-z]\w*)(?:::|\.)([a-z_]\w*)")
+#: What ONNX Runtime says of a node; inside a function of the model its name tells nothing.
+_RUNTIME_NODE = re.compile(r"(?:implementation for (\w+)\(\d+\) node with name '([^']*)'|in node \((\w+)\))")
+#: Where torch.onnx keeps a node's stack.
+_STACK = "pkg.torch.onnx.stack_trace"
+
+
+@contextmanager
+def telling_where(graphs: list[torch.fx.Graph]) -> Iterator[None]:
+    """Add to an error that names a node or an operator of one of the graphs, the later ones first, where that is from.
+
+    ``graphs`` may grow meanwhile.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _has_frames(error) and (stack := _stack_in_graphs(str(error), graphs)):
+            error.add_note(stack)
+        raise
+
+
+def _has_frames(error: BaseException) -> bool:
+    return 'File "' in "\n".join((str(error), *getattr(error, "__notes__", ())))
+
+
+def _stack_in_graphs(text: str, graphs: Iterable[torch.fx.Graph]) -> str | None:
+    nodes = [node for graph in reversed(list(graphs)) for node in graph.nodes if node.stack_trace]
+    by_name: dict[str, str] = {}
+    by_operator: dict[tuple[str, str], str] = {}
+    for node in nodes:
+        by_name.setdefault(node.name, node.stack_trace)
+        schema = getattr(node.target, "_schema", None)  # operators of torch and of ExecuTorch's edge dialect
+        if isinstance(schema, torch.FunctionSchema):
+            namespace, _, name = schema.name.partition("::")
+            by_operator.setdefault((namespace, name), node.stack_trace)
+    # What an error is about it names before the node's arguments, and whatever else it lists.
+    named = (by_name.get(name) for name in _NODE.findall(text))
+    operators = (by_operator.get(operator) for operator in _OPERATOR.findall(text))
+    return next((stack for stack in (*named, *operators) if stack), None)
+
+
+def tell_where_in_onnx(error: BaseException, model: Any) -> None:
+    """Add to ONNX Runtime's error on a node where in the traced model that is from, if that is certain.
+
+    Args:
+        model: the ``onnx_ir.Model`` that was loaded.
+    """
+    found = _RUNTIME_NODE.search(str(error))
+    if found is None:
+        return
+    operator, *names = found.groups()
+    named = {name for name in names if name}
+    stacks = {node.metadata_props.get(_STACK) for node in model.graph if node.name in named}
+    if not any(stacks) and operator:
+        stacks = {node.metadata_props.get(_STACK) for node in model.graph if _becomes(node, operator, model)}
+    stacks -= {None}
+    if len(stacks) == 1:
+        error.add_note(str(stacks.pop()))
+
+
+def _becomes(node: Any, operator: str, model: Any) -> bool:
+    """Whether a node is of an operator, or calls a function with one of it inside."""
+    if node.op_type == operator and node.domain in ("", "ai.onnx"):
+        return True
+    function = model.functions.get(node.op_identifier())
+    return function is not None and any(_becomes(inner, operator, model) for inner in function)

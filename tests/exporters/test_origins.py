@@ -1,0 +1,74 @@
+"""A failure that is told of a graph points at the line of the model that the graph's node was traced from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from exporters import ExecutorchExporter, OnnxExporter, StageError, UnsupportedByRuntime
+from exporters.base import HfExporter
+from exporters.origins import telling_where
+from exporters.stages import frames_of, locate
+
+pytestmark = pytest.mark.export
+
+FILE = "/tree/models/modeling_tiny.py"
+
+
+def model(line: str) -> torch.nn.Module:
+    """A model with an ordinary line, number 6, before the one to blame, number 7."""
+    source = f"""
+class Tiny(torch.nn.Module):
+    def __init__(self):
+        super().__init__(); self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        y = torch.erf(self.linear(x))
+        y = {line}
+        return y * 2
+"""
+    names: dict[str, Any] = {"torch": torch}
+    exec(compile(source, FILE, "exec"), names)
+    made: torch.nn.Module = names["Tiny"]().eval()
+    return made
+
+
+@pytest.mark.parametrize(("exporter", "stage"), [(OnnxExporter(), "translate"), (ExecutorchExporter(), "lower")])
+def test_an_operator_that_a_backend_does_not_have(exporter: HfExporter, stage: str) -> None:
+    with pytest.raises(StageError) as caught:
+        exporter.export(model("torch.linalg.qr(y)[0]"), {"x": torch.randn(2, 4)})
+    assert (caught.value.stage, caught.value.frame) == (stage, (FILE, 7, "forward"))
+
+
+def test_an_operator_that_the_runtime_has_no_kernel_for() -> None:
+    artifact = OnnxExporter().export_artifact(model("torch.atanh(y.double()).float()"), {"x": torch.randn(2, 4)})
+    with pytest.raises(UnsupportedByRuntime, match="implementation for Atanh") as caught:
+        artifact.session  # noqa: B018  loads on first access
+    assert locate(caught.value) == (FILE, 7, "forward")
+
+
+def test_one_inside_a_function_of_the_graph_is_told_only_where_it_is_the_only_one() -> None:
+    for line, found in (("torch.selu(y.double()).float()", 7), ("torch.erf(y.double()).float()", None)):
+        artifact = OnnxExporter().export_artifact(model(line), {"x": torch.randn(2, 4)})
+        with pytest.raises(UnsupportedByRuntime, match="NOT_IMPLEMENTED") as caught:
+            artifact.session  # noqa: B018  loads on first access
+        frame = locate(caught.value)
+        assert (frame and frame[1]) == found
+
+
+def test_what_an_error_is_about_comes_before_what_it_lists() -> None:
+    graph = torch.fx.Graph()
+    for name, line in (("first", 3), ("second", 5)):
+        graph.placeholder(name).meta["stack_trace"] = f'File "{FILE}", line {line}, in forward'
+    with pytest.raises(ValueError, match="%") as caught, telling_where([graph]):
+        raise ValueError("Error when translating node %second : (args = (%first,))")
+    assert frames_of(caught.value) == ((FILE, 5, "forward"),)
+
+
+def test_an_error_that_tells_its_frames_keeps_them() -> None:
+    graph = torch.fx.Graph()
+    graph.placeholder("first").meta["stack_trace"] = f'File "{FILE}", line 3, in forward'
+    with pytest.raises(ValueError, match="%") as caught, telling_where([graph]):
+        raise ValueError(f'While executing %first\n  File "{FILE}", line 8, in forward')
+    assert locate(caught.value) == (FILE, 8, "forward")
