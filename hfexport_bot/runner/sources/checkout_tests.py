@@ -20,7 +20,7 @@ from typing import Any
 
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, Wanted
-from hfexport_bot.runner.sources.process_state import unchanged_state
+from hfexport_bot.runner.sources.process_state import Changes, unchanged_state
 from hfexport_bot.runner.sources.stand_ins import stand_ins
 from hfexport_bot.runner.sources.testers import as_unavailable, case_from_tester, model_classes
 from hfexport_bot.runner.tree import make_package
@@ -35,6 +35,9 @@ _LEFT_OUT = ("tests.exporters.test_export", "tests.test_pipeline_mixin")
 
 #: For one test file to be imported, and for one test class to make a case. Others can still be asked after it.
 MAX_SECONDS = 120.0
+
+#: Of what a test changed, that a note tells.
+_MOST_NAMES = 20
 
 
 def case_from_tests(wanted: Wanted) -> ModelCase | None:
@@ -108,11 +111,11 @@ def _import(name: str, root: Path) -> tuple[ModuleType, tuple[str, ...]]:
     if tests is not None and str(root / "tests") not in list(tests.__path__):
         message = f"another package named tests is imported already, from {', '.join(tests.__path__)}"
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
-    with as_unavailable(name, "does not import"), _within(MAX_SECONDS), unchanged_state() as changed:
+    with as_unavailable(name, "does not import"), _within(MAX_SECONDS), unchanged_state() as changes:
         make_package("tests", root / "tests")
         with stand_ins(root, _LEFT_OUT):
             module = importlib.import_module(name)
-    return module, _noted(f"importing {name}", changed)
+    return module, _noted(f"importing {name}", changes)
 
 
 def _test_classes(module: ModuleType, model_class: type) -> Iterator[Any]:
@@ -128,7 +131,7 @@ def _test_classes(module: ModuleType, model_class: type) -> Iterator[Any]:
 def _case(test_class: Any, wanted: Wanted) -> ModelCase | None:
     """The case of one test class; None where it turns out not to have the wanted class, or not for this task."""
     name = test_class.__name__
-    with _within(MAX_SECONDS), unchanged_state() as changed:
+    with _within(MAX_SECONDS), unchanged_state() as changes:
         test_case = test_class()
         try:
             with as_unavailable(f"{name}.setUp", "fails"):
@@ -143,7 +146,7 @@ def _case(test_class: Any, wanted: Wanted) -> ModelCase | None:
         if wanted.survey:
             with as_unavailable(name, f"makes what {wanted.model_class.__name__} does not run on"):
                 _run_eager(case, wanted)
-    notes = _noted(name, changed)
+    notes = _noted(name, changes)
     if getattr(test_class, "__unittest_skip__", False):
         reason = getattr(test_class, "__unittest_skip_why__", "") or "it gives no reason"
         notes = (*notes, f"{name} is skipped as a test, and was asked all the same: {reason}")
@@ -157,8 +160,21 @@ def _run_eager(case: ModelCase, wanted: Wanted) -> None:
     run_eager(model, case.inputs, wanted.seed)
 
 
-def _noted(who: str, changed: list[str]) -> tuple[str, ...]:
-    return (f"{who} changed what is the process's: {', '.join(changed)} (put back)",) if changed else ()
+def _noted(who: str, changes: Changes) -> tuple[str, ...]:
+    notes = []
+    if changes.put_back:
+        notes.append(f"{who} changed what is the process's: {_some(changes.put_back)} (put back)")
+    if changes.left:
+        notes.append(
+            f"{who} changed what cannot be put back, so that eager, here, may not be the model's own: "
+            f"{_some(changes.left)}"
+        )
+    return tuple(notes)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 class _OutOfTime(BaseException):

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
+from hfexport_bot.runner.sources.patched_code import CodeSnapshot
+
+
+@dataclass
+class Changes:
+    """Names of what was changed for the process and is put back, and of what could not be."""
+
+    put_back: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+@functools.cache
+def _code() -> CodeSnapshot:
+    return CodeSnapshot()
+
 
 @contextmanager
-def unchanged_state() -> Iterator[list[str]]:
-    """Put back, at the end, what was changed of the process's state; yields a list that is then filled with its names.
+def unchanged_state() -> Iterator[Changes]:
+    """Put back, at the end, what was changed of the process's state; yields what is then filled with its names.
 
-    That is torch's defaults and switches, random states, environment variables and the working folder. What
-    packages do as a matter of course is untold: drawing random numbers, adding to ``sys.path``, filtering warnings.
+    That is torch's defaults and switches, random states, environment variables, the working folder, and functions,
+    classes and constants of torch and transformers (`CodeSnapshot`). What packages do as a matter of course is untold:
+    drawing random numbers, adding to ``sys.path``, filtering warnings.
     """
-    changed: list[str] = []
+    changes = Changes()
     before = [(name, read, write, read()) for name, (read, write) in (_TOLD | _UNTOLD).items()]
+    _code().refresh()
     try:
-        yield changed
+        yield changes
     finally:
         for name, read, write, value in before:
             if not _equal(read(), value):
-                changed += [name] if name in _TOLD else []
+                changes.put_back += [name] if name in _TOLD else []
                 write(value)
         torch.set_default_device(None)  # always: that the CPU was set does not show, and makes a mode of every call
+        put_back, changes.left = _code().put_back()
+        changes.put_back += put_back
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -72,6 +94,24 @@ def _set_cudnn(before: tuple[bool, bool]) -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
 
 
+def _attention_kernels() -> tuple[bool, ...]:
+    """Those that scaled dot product attention may choose from, on a CPU too."""
+    cuda = torch.backends.cuda
+    return cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled()
+
+
+def _allow_kernels(before: tuple[bool, ...]) -> None:
+    cuda = torch.backends.cuda
+    for allow, value in zip(
+        (cuda.enable_flash_sdp, cuda.enable_math_sdp, cuda.enable_mem_efficient_sdp), before, strict=True
+    ):
+        allow(value)
+
+
+def _collect_garbage(before: bool) -> None:
+    (gc.enable if before else gc.disable)()
+
+
 def _write_path(before: list[str]) -> None:
     sys.path[:] = before
 
@@ -89,10 +129,16 @@ _TOLD: dict[str, _State] = {
     "deterministic algorithms": (_deterministic, _use_deterministic),
     "cudnn flags": (lambda: (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark), _set_cudnn),
     "float32 matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "attention kernels": (_attention_kernels, _allow_kernels),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     "threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's seed": (torch.initial_seed, _leave),
     "numpy's random state": (_read_numpy, np.random.set_state),
     "Python's random state": (random.getstate, random.setstate),
+    "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "garbage collection": (gc.isenabled, _collect_garbage),
+    "trace function": (sys.gettrace, sys.settrace),
+    "profile function": (sys.getprofile, sys.setprofile),
     "environment variables": (_read_environment, _write_environment),
     "working folder": (os.getcwd, os.chdir),
 }

@@ -245,6 +245,22 @@ def test_what_a_test_module_changes_for_the_process_is_put_back_and_noted(
     assert (Path.cwd(), list(warnings.filters), sys.path) == (folder, shown, path)
 
 
+def test_code_that_a_test_module_replaces_is_put_back_before_eager_is_judged(write_tests: Any, toy: Any) -> None:
+    forward = torch.nn.Embedding.forward
+    root = write_tests(f"""
+        torch.nn.Embedding.forward = Toy.forward = lambda self, *_, **__: torch.zeros(1)
+
+        {ONE_TEST}
+    """)
+    case = found(toy.Toy, root)
+    what = "torch.nn.modules.sparse.Embedding.forward, transformers.models.toy.modeling_toy.Toy.forward"
+    assert case.notes == (
+        f"importing tests.models.toy.test_modeling_toy changed what is the process's: {what} (put back)",
+    )
+    assert torch.nn.Embedding.forward is forward
+    assert case.model(**case.inputs)["hidden"].shape == (3, 7, 4)
+
+
 def test_what_setting_up_changes_is_put_back_and_cleaned_up(write_tests: Any, toy: Any, tmp_path: Path) -> None:
     root = write_tests(f"""
         class ToyTest(Common, unittest.TestCase):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,12 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "numpy's random state": (_numpys_keys, lambda: np.random.seed(3)),
     "Python's random state": (random.getstate, lambda: random.seed(3)),
     "environment variables": (lambda: dict(os.environ), lambda: os.environ.update(HFEXPORT_ADDED="1")),
+    "recursion limit": (sys.getrecursionlimit, lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1)),
+    "garbage collection": (gc.isenabled, gc.disable),
+    "trace function": (sys.gettrace, lambda: sys.settrace(lambda frame, event, value: None)),
+    "profile function": (sys.getprofile, lambda: sys.setprofile(lambda frame, event, value: None)),
+    "attention kernels": (torch.backends.cuda.math_sdp_enabled, lambda: torch.backends.cuda.enable_math_sdp(False)),
+    "anomaly detection": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(True)),
     "working folder": (Path.cwd, lambda: os.chdir("/")),
 }
 
@@ -49,18 +57,18 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 def test_each_state_comes_back_and_is_named(name: str) -> None:
     read, change = CHANGES[name]
     before = read()
-    with unchanged_state() as changed:
+    with unchanged_state() as changes:
         change()
         assert read() != before
-    assert changed == [name]
+    assert changes.put_back == [name]
     assert read() == before
 
 
 def test_drawing_random_numbers_comes_back_untold() -> None:
     before = torch.get_rng_state()
-    with unchanged_state() as changed:
+    with unchanged_state() as changes:
         torch.rand(3)
-    assert changed == []
+    assert changes.put_back == []
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -75,7 +83,7 @@ def test_an_error_puts_back_too() -> None:
         torch.set_default_dtype(torch.float64)
         raise KeyError
 
-    with pytest.raises(KeyError), unchanged_state() as changed:
+    with pytest.raises(KeyError), unchanged_state() as changes:
         fail()
-    assert changed == ["default dtype"]
+    assert changes.put_back == ["default dtype"]
     assert torch.get_default_dtype() is torch.float32
