@@ -154,7 +154,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         command="run",
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
-        cases=make_cases(planned, result.base, result.head, accepted=accepted),
+        cases=make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(*notes, *prepared, *lost, *_notes(settings, expired, result)),
         failure=_failure(result),

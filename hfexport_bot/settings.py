@@ -78,6 +78,17 @@ class LimitSettings(_Section):
     memory_gb: float | None = Field(default=None, gt=0, le=4_096)
 
 
+class DriftSettings(_Section):
+    """How far the numbers of a passing case may move. ``error_factor`` times the old error, or times ``error_floor``
+    where that is more: below it, two runs of one float32 graph differ as much. The others are shares of a count."""
+
+    error_factor: float = Field(default=10.0, ge=1)
+    error_floor: float = Field(default=1e-6, ge=0)
+    nodes: float = Field(default=0.1, ge=0)
+    delegates: float = Field(default=0.1, ge=0)
+    bytes: float = Field(default=0.1, ge=0)
+
+
 class SettingsFile(_Section):
     """``.github/hfexport.yml`` as it is written."""
 
@@ -86,6 +97,7 @@ class SettingsFile(_Section):
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
     accepted: tuple[AcceptedEntry, ...] = ()
     limits: LimitSettings = LimitSettings()
+    drift: DriftSettings = DriftSettings()
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)] = tuple(Backend)
     shapes: Annotated[tuple[Shapes, ...], Field(min_length=1)] = (Shapes.DYNAMIC,)
@@ -136,6 +148,7 @@ class Settings(BaseModel):
     fail_on: tuple[VerdictKind, ...]
     accepted: tuple[AcceptedEntry, ...]
     limits: Limits
+    drift: DriftSettings
     seed: int
     backends: tuple[Backend, ...]
     shapes: tuple[Shapes, ...]
@@ -182,6 +195,7 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         fail_on=overrides.fail_on or base.fail_on,
         accepted=base.accepted,
         limits=_limits(base.limits, overrides),
+        drift=base.drift,
         seed=base.seed,
         backends=overrides.backends or base.backends,
         shapes=overrides.shapes or base.shapes,
@@ -256,7 +270,7 @@ _IN_WORDS = {
     "too_short": "must not be empty; leave it out for the default",
     "string_type": "must be text",
 }
-_SECTIONS: dict[str, type[_Section]] = {"limits": LimitSettings, "accepted": AcceptedEntry}
+_SECTIONS: dict[str, type[_Section]] = {"limits": LimitSettings, "drift": DriftSettings, "accepted": AcceptedEntry}
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -5,7 +5,7 @@ All text that the code under test can influence passes through `hfexport_bot.rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,16 +28,17 @@ from hfexport_bot.reporting.summary import (
     sample_lines,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
-from hfexport_bot.schema import CaseReport, NotRun, Report, Rerun, Revision, VerdictKind
+from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
-from hfexport_bot.verdicts.upstream import UpstreamIssue, candidates, known_issues, matches
+from hfexport_bot.verdicts.upstream import best_match, known_issues
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
 MAX_CHARS = 65_000
-#: The part of it that the table may take.
+#: The parts of it that the table and what moved may take, since both come before the regressions.
 TABLE_SHARE = 0.35
 #: The part that what was not run may take: what a sample left out is told in report.json.
 NOT_RUN_SHARE = 0.2
+INTERFACE_SHARE = 0.15
 #: Room kept for the heading and the "more" line of each section.
 SECTION_RESERVE = 300
 
@@ -86,12 +87,10 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
         head += f"\nThe run failed: {code(report.failure, 400)}\n"
     parts = [head]
     room = limit - len(head)
-    table = _table(report)
-    sections = [section for section in (table, *_sections(report)) if section.items]
+    sections = [section for section in (_table(report), *_sections(report)) if section.items]
     for position, section in enumerate(sections):
-        share = room - SECTION_RESERVE * (len(sections) - position)
-        part = TABLE_SHARE if section is table else section.part
-        text = section.fit(min(share, int(limit * part)))
+        left = room - SECTION_RESERVE * (len(sections) - position)
+        text = section.fit(min(left, int(limit * section.part)))
         parts.append(text)
         room -= len(text)
     return "\n".join(parts).rstrip() + "\n"
@@ -131,6 +130,7 @@ def _table(report: Report) -> Section[tuple[Row, str]]:
         items=list(zip(table, row_labels(table), strict=True)),
         block=line,
         intro=_line(titles) + "\n" + _line(["---"] * len(titles)) + "\n",
+        part=TABLE_SHARE,
     )
 
 
@@ -140,14 +140,15 @@ def _line(cells: Iterable[str]) -> str:
 
 def _sections(report: Report) -> Iterable[Section[Any]]:
     def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[Cause]:
-        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report.rerun), "\n\n")
+        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report), "\n\n")
 
     if report.command == "check":
         yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
     else:
         for verdict, title in _TITLES.items():
             cases = [case for case in report.cases if case.verdict is verdict]
-            yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item)
+            part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
+            yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
@@ -155,9 +156,9 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
 
 
 _TITLES = {
+    VerdictKind.INTERFACE: "Interface",
     VerdictKind.REGRESSION: "Regressions",
     VerdictKind.FLAKY: "Flaky",
-    VerdictKind.INTERFACE: "Interface",
     VerdictKind.FIXED: "Fixed",
     VerdictKind.CHANGED: "Changed",
     VerdictKind.DRIFT: "Drift",
@@ -181,7 +182,7 @@ def _item(case: CaseReport) -> str:
     return f"- {code(str(case.id), 300)}{said}" + (f" ({details})" if details else "")
 
 
-def _cause(cause: Cause, rerun: Rerun) -> str:
+def _cause(cause: Cause, report: Report) -> str:
     first = cause.first
     error, location = html_code(cause.error_type, 80), cause.location
     place = f"at {html_code(str(location), 160)}" if location else ""
@@ -196,8 +197,8 @@ def _cause(cause: Cause, rerun: Rerun) -> str:
     if len(cause.cases) > 1 or len(cause.classes) == 1:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
     lines += [f"- {code(detail, 300)}" for detail in first.details[:DETAILS_SHOWN]]
-    lines += [f"- {line}" for line in _upstream(first)]
-    lines += [f"- reproduce: {code(reproduce(first.id, rerun), 2_000)}", "", "</details>"]
+    lines += [f"- {line}" for line in _upstream(first, report.versions)]
+    lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", "", "</details>"]
     return "\n".join(lines)
 
 
@@ -206,20 +207,19 @@ def _names(names: Sequence[str]) -> str:
     return text + (f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else "")
 
 
-def _upstream(case: CaseReport) -> Iterable[str]:
+def _upstream(case: CaseReport, versions: Mapping[str, str]) -> Iterable[str]:
+    """The issue elsewhere that a failure may be, if any is known."""
     outcome = case.head or case.base
-    if outcome is None:
+    issue = best_match(case.id.backend, outcome, versions, known_issues()) if outcome else None
+    if issue is None:
         return
-    issues = known_issues()
-    for issue in matches(case.id.backend, outcome, issues):
-        yield f"may be {_issue(issue)}"
-    for issue in candidates(case.id.backend, outcome, issues):
-        yield f"wrong numbers on this backend are also known from {_issue(issue)}"
-
-
-def _issue(issue: UpstreamIssue) -> str:
+    offered = "wrong numbers on this backend are also known from" if issue.operators else "may be"
+    affected = "; affects " + ", ".join(f"{name} {range_}" for name, range_ in issue.versions.items())
+    state = issue.state + (affected if issue.versions else "")
+    ours = f"our exporters work around it: {code(issue.workaround)}" if issue.workaround else ""
+    what_to_do = "; ".join(part for part in (issue.advice, ours) if part)
     # Not a link: GitHub would tell the other repository of every report that mentions it.
-    return f"{code(issue.reference)} ({code(issue.title)}, {issue.state}): {issue.advice}"
+    yield f"{offered} {code(issue.reference)} ({code(issue.title)}, {state}): {what_to_do}"
 
 
 def _remark(remark: Remark) -> str:

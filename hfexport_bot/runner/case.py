@@ -21,7 +21,7 @@ from exporters.leaves import named_leaves
 from exporters.skips import find_skip
 from exporters.stages import Frame, frames_of, is_modeling
 from hfexport_bot.runner import tree
-from hfexport_bot.runner.checks import Checked, check
+from hfexport_bot.runner.checks import Checked, check, said
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
@@ -350,7 +350,7 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup, component: str 
         kind=OutcomeKind.OOM if isinstance(reason, MemoryError) else OutcomeKind.ERROR,
         stage=stage,
         component=component,
-        message=_clean(str(reason) or type(reason).__name__, setup),
+        message=_clean(said(reason), setup),
         error_type=type(reason).__name__[:MAX_NAME_CHARS],
         **_places(error, setup),
         workarounds=dict(getattr(error, "workarounds", {})),  # those of a foreign exporter that acted before

@@ -21,8 +21,10 @@ from hfexport_bot.runner.eager import (
     run_eager,
     undefined_positions,
 )
+from hfexport_bot.runner.interface import interface
+from hfexport_bot.runner.runtime_log import native_log
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Backend, Component, OutcomeKind, ProbeResult, TensorParity
+from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Component, OutcomeKind, ProbeResult, TensorParity
 
 #: Weights off by this much flip an argmax only where it is a tie; one draw leaves every other tie as it was.
 TIE_PERTURBATION = 1e-6
@@ -84,7 +86,6 @@ def describe(
         max_abs=max((o.max_abs for o in outputs if o.max_abs is not None), default=None),
         outputs=tuple(outputs),
         probes=tuple(probes),
-        inputs=tuple(path[:MAX_NAME_CHARS] for path in artifact.input_paths),
         axes=tuple(
             Axis(
                 input=axis.input[:MAX_NAME_CHARS],
@@ -96,7 +97,7 @@ def describe(
             )
             for axis in artifact.axes
         ),
-        **measure(artifact),
+        **interface(artifact),
     )
 
 
@@ -112,9 +113,10 @@ def first_failure(probes: Sequence[ProbeResult]) -> Failure | None:
 def load(artifact: Artifact) -> Failure | None:
     """Load an artifact in its runtime."""
     try:
-        artifact.session  # noqa: B018  loads on first access
+        with native_log():
+            artifact.session  # noqa: B018  loads on first access
     except UnsupportedByRuntime as error:
-        return Failure(OutcomeKind.UNSUPPORTED, "load", str(error), error)
+        return Failure(OutcomeKind.UNSUPPORTED, "load", said(error), error)
     except Exception as error:  # runtimes raise what they like
         return Failure(OutcomeKind.ERROR, "load", described(error), error)
     return None
@@ -198,7 +200,8 @@ class _Checker:
 
     def _run(self, inputs: Mapping[str, Any]) -> Outputs:
         """Run the artifact on a copy: a graph may write into its inputs as its model does."""
-        return self.artifact(**copied(inputs))
+        with native_log():
+            return self.artifact(**copied(inputs))
 
     def _compare(self, inputs: Mapping[str, Any], expected: Outputs, actual: Outputs) -> tuple[TensorComparison, ...]:
         """Compare, and where something differs leave out what eager itself does not define."""
@@ -286,20 +289,6 @@ def _expanded(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return mask.reshape(*mask.shape, *[1] * (like.dim() - mask.dim())).expand(like.shape)
 
 
-def measure(artifact: Artifact) -> dict[str, int | None]:
-    """What is compared between revisions: graph nodes, delegates, bytes and opset, as far as the backend has them."""
-    program = artifact.program
-    if artifact.backend == Backend.ONNX:
-        proto = program.model_proto
-        opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), None)
-        return {"nodes": len(proto.graph.node), "size_bytes": proto.ByteSize(), "opset": opset}
-    if artifact.backend == Backend.EXECUTORCH:
-        plan = next(p for p in program.executorch_program.execution_plan if p.name == "forward")
-        nodes = sum(len(chain.instructions) for chain in plan.chains)
-        return {"nodes": nodes, "delegates": len(plan.delegates), "size_bytes": len(program.buffer)}
-    return {"nodes": len(program.graph.nodes)}
-
-
 def tensor_parity(comparison: TensorComparison, clean: Callable[[str], str]) -> TensorParity:
     """A comparison as it is reported."""
     return TensorParity(
@@ -319,8 +308,13 @@ def listed(wrong: Sequence[TensorComparison]) -> str:
 
 
 def described(error: BaseException) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}"
+    """An error with its type."""
+    return f"{type(error).__name__}: {said(error)}"
+
+
+def said(error: BaseException) -> str:
+    """What an error says, with the notes that were added to it."""
+    return "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
 def _shapes(inputs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from exporters.parity import TOLERANCES, TensorComparison, compare
 from exporters.registry import replaced
 from hfexport_bot.runner.checks import Checked, Failure, describe, described, first_failure, listed, load, tensor_parity
 from hfexport_bot.runner.eager import Outputs, changed_inputs, run_eager
+from hfexport_bot.runner.runtime_log import native_log
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
 from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult
@@ -304,7 +305,7 @@ class _Checker:
         self.on_stage("run", running)
         artifacts = {name: watched(name, artifact) for name, artifact in self.export.artifacts.items()}
         try:
-            with replaced(self.export, "artifacts", artifacts):
+            with native_log(), replaced(self.export, "artifacts", artifacts):
                 logits = self.export.logits(**prompts, continuation=self._continuation(prompts))
                 sequences = self.export.generate(**prompts, max_new_tokens=NEW_TOKENS)
         except Exception as error:  # runtimes raise what they like

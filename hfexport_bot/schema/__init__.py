@@ -5,7 +5,16 @@ the models here, validated on the trusted side. This package imports nothing hea
 """
 
 from hfexport_bot.schema.case_id import CaseId
-from hfexport_bot.schema.outcomes import Axis, Component, Location, Outcome, ProbeResult, SourceTry, TensorParity
+from hfexport_bot.schema.outcomes import (
+    Axis,
+    Component,
+    Location,
+    Outcome,
+    ProbeResult,
+    SourceTry,
+    TensorParity,
+    TensorType,
+)
 from hfexport_bot.schema.protocol import (
     CaseFinished,
     CaseRequest,
@@ -26,6 +35,7 @@ from hfexport_bot.schema.words import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
+    MAX_OPERATORS,
     MAX_TRIES,
     REPO_PREFIX,
     SCHEMA_VERSION,
@@ -52,6 +62,7 @@ __all__ = [
     "MAX_LINE_BYTES",
     "MAX_MESSAGE_CHARS",
     "MAX_NAME_CHARS",
+    "MAX_OPERATORS",
     "MAX_TRIES",
     "REPO_PREFIX",
     "SCHEMA_VERSION",
@@ -92,6 +103,7 @@ __all__ = [
     "StageBegan",
     "Task",
     "TensorParity",
+    "TensorType",
     "Text",
     "UnavailableCause",
     "Variant",

@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hfexport_bot.schema.words import MAX_FRAMES, MAX_TRIES, Name, OutcomeKind, Record, Text, UnavailableCause
+from hfexport_bot.schema.words import (
+    MAX_FRAMES,
+    MAX_OPERATORS,
+    MAX_TRIES,
+    Name,
+    OutcomeKind,
+    Record,
+    Text,
+    UnavailableCause,
+)
 
 
 class Location(Record):
@@ -57,15 +66,34 @@ class Axis(Record):
     symbol: Name = ""
 
 
+class TensorType(Record):
+    """One tensor that an exported graph returns; ``rank`` is None where the program does not say."""
+
+    name: Name
+    dtype: Name = ""
+    rank: int | None = None
+
+
 class Component(Record):
-    """One exported graph of a case (``model``, ``prefill``, ``decode``, ...) and how it compares with eager."""
+    """One exported graph of a case (``model``, ``prefill``, ``decode``, ...) and how it compares with eager.
+
+    ``outputs`` were compared; ``returns`` are all that the graph gives, in order. ``mutated`` names the buffers and
+    inputs that it writes into. ``operators`` are sorted, the names of those that the runtime needs; where there are
+    more, ``operators_left_out`` counts them. ``delegated_to`` names what takes over the rest (ExecuTorch).
+    """
 
     name: Name
     max_abs: float | None = None
     outputs: tuple[TensorParity, ...] = ()
     probes: tuple[ProbeResult, ...] = ()
     inputs: tuple[Name, ...] = ()
+    input_dtypes: tuple[Name, ...] = ()
     axes: tuple[Axis, ...] = ()
+    returns: tuple[TensorType, ...] = ()
+    mutated: tuple[Name, ...] = ()
+    operators: Annotated[tuple[Name, ...], Field(max_length=MAX_OPERATORS)] = ()
+    operators_left_out: int = 0
+    delegated_to: tuple[Name, ...] = ()
     nodes: int | None = None
     delegates: int | None = None
     size_bytes: int | None = None

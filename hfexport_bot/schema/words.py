@@ -19,6 +19,8 @@ MAX_NAME_CHARS = 300
 MAX_TRIES = 100
 #: Most lines of code that an outcome lists on the way to its failure.
 MAX_FRAMES = 20
+#: Most operators that a component lists.
+MAX_OPERATORS = 300
 
 
 def _encodable(value: Any) -> Any:

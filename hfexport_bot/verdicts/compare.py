@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseReport, Outcome, OutcomeKind, Report, VerdictKind
-from hfexport_bot.settings import AcceptedEntry
-from hfexport_bot.verdicts.moved import drifts, interface_changes
+from hfexport_bot.settings import AcceptedEntry, DriftSettings
+from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.table import ABSENT, NOT_RUN, Facts, Missing, Side, judge
 
@@ -27,14 +27,15 @@ def make_cases(
     head: Mapping[CaseId, Outcome],
     *,
     accepted: Sequence[AcceptedEntry] = (),
+    drift: DriftSettings = DEFAULT_DRIFT,
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
     ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has
     no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
-    entries in force today, see :func:`hfexport_bot.settings.in_force`.
+    entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one.
     """
-    return tuple(_case(case, base, head, _accepting(case.id, accepted)) for case in planned)
+    return tuple(_case(case, base, head, _accepting(case.id, accepted), drift) for case in planned)
 
 
 def _case(
@@ -42,6 +43,7 @@ def _case(
     base: Mapping[CaseId, Outcome] | None,
     head: Mapping[CaseId, Outcome],
     entry: AcceptedEntry | None,
+    drift: DriftSettings,
 ) -> CaseReport:
     before = _base_side(case, base)
     after: Side = ABSENT if case.head_module is None else head.get(case.id, NO_RESULT)
@@ -55,7 +57,7 @@ def _case(
     if old and new:
         alike = signature(old) == signature(new)
         if old.kind is new.kind is OutcomeKind.PASS:
-            interface, drifted = interface_changes(old, new), drifts(old, new)
+            interface, drifted = interface_changes(old, new), drifts(old, new, drift)
 
     facts = Facts(
         accepted=entry is not None,

@@ -1,26 +1,33 @@
 """Issues elsewhere that a failure may be, from ``known_upstream.yml``. Offered as "may be", never as a
-verdict."""
+verdict. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import field_validator, model_validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, field_validator, model_validator
 
-from hfexport_bot.schema import Backend, Outcome, OutcomeKind, Record
+from hfexport_bot.schema import Backend, Outcome, OutcomeKind, Record, Report
 
 #: Outcomes that say nothing of a cause: no issue is ever offered for them.
 NEVER = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.OOM, OutcomeKind.CRASH})
 
 
 class UpstreamIssue(Record):
-    """One entry. ``state`` is as last seen. Without ``signature`` it is about wrong numbers (``kinds:
-    [parity]``) and can only be a candidate."""
+    """One entry. ``state`` is as last seen.
+
+    ``texts``: regular expressions that are all found in a failure's error type, message and place.
+    ``operators``: for wrong numbers, where no message tells: those that the exported graph has, any of them.
+    ``versions``: the range that is affected, by package, as far as it is known.
+    ``workaround``: the id of ours for it.
+    """
 
     id: str
     repo: str
@@ -28,32 +35,50 @@ class UpstreamIssue(Record):
     url: str
     title: str
     state: Literal["open", "closed", "merged"]
-    backends: tuple[Backend, ...]
-    stages: tuple[str, ...]
-    kinds: tuple[OutcomeKind, ...]
-    signature: str | None = None
-    advice: str
+    backends: Annotated[tuple[Backend, ...], Field(min_length=1)]
+    stages: Annotated[tuple[str, ...], Field(min_length=1)]
+    kinds: Annotated[tuple[OutcomeKind, ...], Field(min_length=1)] = (OutcomeKind.ERROR,)
+    texts: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    versions: dict[str, str] = Field(default_factory=dict)
+    workaround: str = ""
+    advice: str = ""
 
     @property
     def reference(self) -> str:
         """As it is written on GitHub: ``pytorch/pytorch#180202``."""
         return f"{self.repo}#{self.number}"
 
-    @field_validator("signature")
+    @field_validator("texts")
     @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"{value!r} is no regular expression: {error}") from error
-        return value
+    def _compile(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise ValueError(f"{text!r} is no regular expression: {error}") from error
+        return texts
+
+    @field_validator("versions")
+    @classmethod
+    def _are_specifiers(cls, versions: dict[str, str]) -> dict[str, str]:
+        for package, affected in versions.items():
+            try:
+                SpecifierSet(affected)
+            except InvalidSpecifier as error:
+                raise ValueError(f"{package}: {affected!r} is no range of versions, such as '>=2.5,<2.7'") from error
+        return versions
 
     @model_validator(mode="after")
     def _is_specific(self) -> UpstreamIssue:
         if NEVER & set(self.kinds):
             raise ValueError(f"{self.id}: timeout, oom and crash match no issue")
-        if self.signature is None and set(self.kinds) != {OutcomeKind.PARITY}:
-            raise ValueError(f"{self.id}: only parity entries may leave the signature out")
+        if bool(self.texts) == bool(self.operators):
+            raise ValueError(f"{self.id}: give either texts or operators to tell it by")
+        if self.operators and set(self.kinds) != {OutcomeKind.PARITY}:
+            raise ValueError(f"{self.id}: only wrong numbers (kinds: [parity]) are told by operators")
+        if not self.workaround and not self.advice:
+            raise ValueError(f"{self.id}: name a workaround of ours, or give an advice")
         return self
 
 
@@ -68,25 +93,71 @@ def known_issues() -> tuple[UpstreamIssue, ...]:
     return read(files(__package__).joinpath("known_upstream.yml").read_text(encoding="utf-8"))
 
 
-def matches(backend: Backend, outcome: Outcome, issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
-    """The issues whose signature is found in the failure's error type and message."""
-    text = f"{outcome.error_type}: {outcome.message}"
-    return tuple(
-        issue
+def best_match(
+    backend: Backend, outcome: Outcome, versions: Mapping[str, str], issues: Sequence[UpstreamIssue]
+) -> UpstreamIssue | None:
+    """The most specific issue that a failure may be, or None.
+
+    ``versions`` are the installed ones by package. More specific is, in this order: the one of whose texts more
+    characters are found; one whose range holds an installed version over one without a range; fewer stages; fewer
+    backends. Among equals an open one wins, then the first by id.
+    """
+    ranked = [
+        (
+            -found,
+            not _confirmed(issue, versions),
+            len(issue.stages),
+            len(issue.backends),
+            issue.state != "open",
+            issue.id,
+        )
         for issue in issues
-        if issue.signature and _applies(issue, backend, outcome) and re.search(issue.signature, text)
-    )
+        if (found := _found(issue, backend, outcome, versions))
+    ]
+    best = min(ranked, default=None)
+    return next(issue for issue in issues if issue.id == best[-1]) if best else None
 
 
-def candidates(backend: Backend, outcome: Outcome, issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
-    """The issues known to give wrong numbers on this backend: worth a look, no more."""
-    return tuple(issue for issue in issues if not issue.signature and _applies(issue, backend, outcome))
+def stale(reports: Iterable[Report], issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
+    """The issues that no failure of some reports is an instance of, on either side, and whose workaround nothing hit.
+
+    Tells something of a full sweep only.
+    """
+    left = {issue.id: issue for issue in issues}
+    for report in reports:
+        for case in report.cases:
+            for outcome in filter(None, (case.base, case.head)):
+                for issue in tuple(left.values()):
+                    hit = issue.workaround in outcome.workarounds
+                    if hit or _found(issue, case.id.backend, outcome, report.versions):
+                        del left[issue.id]
+    return tuple(left.values())
 
 
-def _applies(issue: UpstreamIssue, backend: Backend, outcome: Outcome) -> bool:
-    return (
-        outcome.kind not in NEVER
-        and backend in issue.backends
-        and outcome.stage in issue.stages
-        and outcome.kind in issue.kinds
-    )
+def _found(issue: UpstreamIssue, backend: Backend, outcome: Outcome, versions: Mapping[str, str]) -> int:
+    """How many characters of a failure an issue is recognised by; 0 where it is not the failure."""
+    if outcome.kind not in issue.kinds or backend not in issue.backends or outcome.stage not in issue.stages:
+        return 0
+    if any(
+        not _within(versions[package], affected) for package, affected in issue.versions.items() if package in versions
+    ):
+        return 0
+    if issue.operators:
+        there = {operator for component in outcome.components for operator in component.operators}
+        return int(not there.isdisjoint(issue.operators))
+    text = f"{outcome.error_type}: {outcome.message}"
+    if outcome.location:
+        text += f"\nat {outcome.location.file} in {outcome.location.function}"
+    matches = [re.search(pattern, text) for pattern in issue.texts]
+    return sum(len(match[0]) for match in matches if match) if all(matches) else 0
+
+
+def _confirmed(issue: UpstreamIssue, versions: Mapping[str, str]) -> bool:
+    return any(package in versions for package in issue.versions)
+
+
+def _within(version: str, affected: str) -> bool:
+    try:
+        return SpecifierSet(affected).contains(Version(version), prereleases=True)
+    except InvalidVersion:  # said by the untrusted side
+        return True

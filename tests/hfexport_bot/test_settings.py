@@ -35,6 +35,7 @@ accepted:
     reason: too big
     expires: 2026-03-01
 limits: {seconds: 60, cpu-seconds: 90, memory-gb: 2}
+drift: {error-factor: 3, bytes: 0.5}
 seed: 7
 backends: [onnx]
 shapes: [static, dynamic]
@@ -49,6 +50,7 @@ def test_every_key() -> None:
     assert settings.accepted == (AcceptedEntry(id="big/*/executorch/*", reason="too big", expires=date(2026, 3, 1)),)
     assert (settings.limits.wall_seconds, settings.limits.cpu_seconds) == (60, 90)
     assert settings.limits.memory_bytes == 2 << 30
+    assert (settings.drift.error_factor, settings.drift.bytes, settings.drift.nodes) == (3, 0.5, 0.1)
     assert settings.seed == 7
     assert settings.backends == (Backend.ONNX,)
     assert settings.shapes == (Shapes.STATIC, Shapes.DYNAMIC)

@@ -6,6 +6,7 @@ import pytest
 
 from hfexport_bot.errors import RunError
 from hfexport_bot.execution.listing import list_workarounds
+from hfexport_bot.verdicts.upstream import known_issues
 
 pytestmark = pytest.mark.process
 
@@ -20,6 +21,9 @@ def test_the_real_registry_is_listed_whole() -> None:
         assert each.reason
         assert each.upstream or each.model_change
         assert each.unresolved == (), "a patch no longer finds what it patches"
+    named = {issue.workaround for issue in known_issues() if issue.workaround}
+    assert named
+    assert named <= set(ids), "known_upstream.yml names a workaround that there is not"
 
 
 def _python(code: str) -> list[str]:

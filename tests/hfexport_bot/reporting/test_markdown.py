@@ -13,6 +13,7 @@ from hfexport_bot.schema import (
     Backend,
     CaseId,
     CaseReport,
+    Component,
     Location,
     NotRun,
     Outcome,
@@ -23,6 +24,7 @@ from hfexport_bot.schema import (
     Task,
     VerdictKind,
 )
+from hfexport_bot.verdicts.upstream import read
 
 GITHUB_LIMIT = 65_536
 
@@ -98,10 +100,47 @@ def test_a_cause_of_several_classes_counts_them(run_report: Report) -> None:
     assert "· 2 classes</summary>" in text
 
 
-def test_an_upstream_issue_is_offered_as_a_candidate_and_not_linked(run_report: Report) -> None:
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (
+            "texts: [data-dependent], versions: {torch: '>=2.5'}, advice: ask less",
+            "may be `a/b#7` (`@t`, open; affects torch >=2.5): ask less",
+        ),
+        (
+            "texts: [data-dependent], workaround: dynamo/trace/mine",
+            "may be `a/b#7` (`@t`, open): our exporters work around it: `dynamo/trace/mine`",
+        ),
+        ("texts: [something else], advice: x", ""),
+    ],
+)
+def test_the_upstream_issue_is_offered_and_not_linked(
+    run_report: Report, monkeypatch: pytest.MonkeyPatch, entry: str, said: str
+) -> None:
+    issues = read(
+        "- {id: x, repo: a/b, number: 7, url: u, title: '@t', state: open, backends: [dynamo], stages: [trace], "
+        f"{entry}}}"
+    )
+    monkeypatch.setattr("hfexport_bot.reporting.markdown.known_issues", lambda: issues)
     markdown = render(run_report)
-    assert "also known from `pytorch/executorch#22851`" in section(markdown, "Regressions")
+    assert said in section(markdown, "Regressions")
+    assert ("a/b#7" in markdown) == bool(said)
     assert "https://" not in markdown
+
+
+def test_wrong_numbers_that_an_operator_is_known_for_are_told_so(run_report: Report) -> None:
+    case = next(case for case in run_report.cases if case.outcome is OutcomeKind.PARITY)
+    wrong = Outcome(
+        kind=OutcomeKind.PARITY,
+        stage="parity",
+        message="logits: max abs 0.031",
+        components=(Component(name="model", operators=("Softmax",)),),
+    )
+    identity = case.id.model_copy(update={"backend": Backend.ONNX})
+    markdown = render(
+        run_report.model_copy(update={"cases": (case.model_copy(update={"id": identity, "head": wrong}),)})
+    )
+    assert "wrong numbers on this backend are also known from `microsoft/onnxscript#2479`" in markdown
 
 
 @pytest.mark.parametrize(
@@ -288,6 +327,15 @@ def test_five_thousand_hostile_cases_fit_and_what_was_cut_is_counted(verdict: Ve
     assert f"_{5000 - rows:,} more rows, not shown here; report.json has all._" in markdown
     for noun in ("entries", "notes", "workarounds"):
         assert re.search(rf"_[\d,]+ more {noun},", markdown)
+
+
+def test_what_moved_comes_first_and_leaves_room_for_the_regressions(run_report: Report) -> None:
+    markdown = render(run_report)
+    assert markdown.index("### Interface") < markdown.index("### Regressions")
+    moved = [hostile(number, VerdictKind.INTERFACE) for number in range(500)]
+    crowded = render(run_report.model_copy(update={"cases": (*moved, *run_report.cases)}))
+    assert crowded.count("<details>") == markdown.count("<details>")
+    assert re.search(r"_4\d\d more cases, not shown here", section(crowded, "Interface"))
 
 
 @pytest.mark.parametrize("limit", [10_000, 30_000])

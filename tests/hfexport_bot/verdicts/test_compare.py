@@ -16,7 +16,7 @@ from hfexport_bot.schema import (
     TensorParity,
     VerdictKind,
 )
-from hfexport_bot.settings import AcceptedEntry
+from hfexport_bot.settings import AcceptedEntry, DriftSettings
 from hfexport_bot.verdicts.compare import cause_of, counts, failing, make_cases
 
 CASE = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
@@ -73,6 +73,17 @@ def test_a_removed_case_shows_base() -> None:
 def test_without_a_baseline_nothing_is_compared() -> None:
     (report,) = make_cases([planned(base=None)], None, {CASE: TRACE})
     assert (report.verdict, report.base) == ("no-baseline", None)
+
+
+def test_drift_is_what_the_settings_say() -> None:
+    case = planned()
+    before, after = (
+        Outcome(kind=OutcomeKind.PASS, components=(Component(name="model", nodes=nodes),)) for nodes in (100, 120)
+    )
+    wide = DriftSettings(nodes=0.5)
+    (by_default,) = make_cases([case], {case.id: before}, {case.id: after})
+    (accepted,) = make_cases([case], {case.id: before}, {case.id: after}, drift=wide)
+    assert (by_default.verdict, accepted.verdict) == (VerdictKind.DRIFT, VerdictKind.OK)
 
 
 def test_an_accepted_entry_makes_a_regression_known_and_says_so() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hfexport_bot.schema import Axis, Component, Outcome, OutcomeKind, TensorParity
+from hfexport_bot.schema import Axis, Component, Outcome, OutcomeKind, TensorParity, TensorType
+from hfexport_bot.settings import DriftSettings
 from hfexport_bot.verdicts.moved import drifts, interface_changes
 
 OUTPUT = TensorParity(name="logits", shape=(2, 8, 99), dtype="float32")
@@ -18,6 +19,11 @@ MODEL: dict[str, Any] = {
     "inputs": ("input_ids", "attention_mask"),
     "outputs": (OUTPUT,),
     "axes": AXES,
+    "input_dtypes": ("int64", "int64"),
+    "returns": (TensorType(name="logits", dtype="float32", rank=3),),
+    "mutated": ("cache",),
+    "operators": ("Add", "MatMul"),
+    "delegated_to": ("XnnpackBackend",),
     "opset": 20,
     "max_abs": 2e-6,
     "nodes": 100,
@@ -29,6 +35,10 @@ MODEL: dict[str, Any] = {
 def passing(*components: dict[str, Any]) -> Outcome:
     made = tuple(Component.model_validate(each) for each in components)
     return Outcome(kind=OutcomeKind.PASS, components=made)
+
+
+def returning(**changes: Any) -> tuple[TensorType, ...]:
+    return (TensorType(name="logits", dtype="float32", rank=3).model_copy(update=changes),)
 
 
 BASE = passing(MODEL)
@@ -44,16 +54,26 @@ BASE = passing(MODEL)
             {"inputs": ("attention_mask", "input_ids")},
             ("inputs in another order: attention_mask, input_ids",),
         ),
-        (
-            {"outputs": (OUTPUT.model_copy(update={"name": "scores"}),)},
-            ("output gone: logits", "output new: scores"),
-        ),
-        (
-            {"outputs": (OUTPUT.model_copy(update={"dtype": "float16"}),)},
-            ("output logits: float32 → float16",),
-        ),
-        ({"outputs": (OUTPUT.model_copy(update={"shape": (2, 99)}),)}, ("output logits: rank 3 → 2",)),
+        ({"input_dtypes": ("int64", "bool")}, ("input attention_mask: int64 → bool",)),
+        ({"returns": returning(name="scores")}, ("output gone: logits", "output new: scores")),
+        ({"returns": returning(dtype="float16")}, ("output logits: float32 → float16",)),
+        ({"returns": returning(rank=2)}, ("output logits: rank 3 → 2",)),
+        ({"returns": (*returning(), *returning(name="cache.0"))}, ("output new: cache.0",)),
+        # Where the program does not say, the tensors that were compared do.
+        ({"returns": ()}, ()),
+        ({"returns": returning(dtype="", rank=None)}, ()),
+        ({"returns": (), "outputs": (OUTPUT.model_copy(update={"shape": (2, 99)}),)}, ("output logits: rank 3 → 2",)),
         ({"outputs": (OUTPUT.model_copy(update={"shape": (5, 9, 99)}),)}, ()),
+        ({"mutated": ()}, ("writes into: no more cache",)),
+        ({"mutated": ("cache", "count")}, ("writes into: now count",)),
+        ({"operators": ("Add", "Gemm")}, ("operators: no more MatMul; now Gemm",)),
+        ({"operators": ()}, ()),
+        ({"operators_left_out": 3}, ("operators beyond those listed: 0 → 3",)),
+        (
+            {"operators": ("Add", "MatMul", *(f"Op{number}" for number in range(10)))},
+            ("operators: now Op0, Op1, Op2, Op3, Op4, Op5, Op6, Op7 and 2 more",),
+        ),
+        ({"delegated_to": ()}, ("delegated to: no more XnnpackBackend",)),
         (
             {"axes": (AXES[0], AXES[1].model_copy(update={"dynamic": False}))},
             ("input input_ids, axis 1: dynamic → static",),
@@ -98,6 +118,16 @@ def test_components_come_and_go_and_are_named() -> None:
 )
 def test_drift(changes: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert drifts(BASE, passing(MODEL | changes)) == expected
+
+
+def test_the_settings_say_what_is_drift() -> None:
+    moved = passing(MODEL | {"max_abs": 2.1e-5, "nodes": 111, "delegates": 17, "size_bytes": 1_200_000})
+    wide = DriftSettings.model_validate({"error-factor": 20, "nodes": 0.2, "delegates": 0.2, "bytes": 0.2})
+    assert drifts(BASE, moved, wide) == ()
+    strict = DriftSettings.model_validate({"error-factor": 1, "error-floor": 0, "nodes": 0})
+    barely = passing(MODEL | {"max_abs": 2.01e-6, "nodes": 101})
+    assert drifts(BASE, barely) == ()
+    assert drifts(BASE, barely, strict) == ("max abs error 2e-06 → 2e-06", "100 → 101 nodes")
 
 
 def test_noise_near_zero_is_no_drift() -> None:
