@@ -6,7 +6,7 @@ import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
     planned = taken.planned
 
-    result, prepared, lost = SessionResult(), tuple[str, ...](), tuple[str, ...]()
+    result, prepared, lost = SessionResult(), _Prepared(), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
             setups: dict[SideName, RunnerSetup] = {}
@@ -139,9 +139,11 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
                 tree = open_things.enter_context(revision_tree(git, sha))
                 setups[side] = _setup(layout, tree, settings, hooks, _log_dir(around, side))
             trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
-            setups, prepared = _prepare(setups, trees, planned, settings, around)
+            prepared = _prepare(setups, trees, planned, settings, around)
+            setups = prepared.setups
+            planned = () if prepared.failure else planned
             result = _run(planned, setups.get("base"), setups["head"], around, open_things)
-            if Engine.REPO in engines.base and Engine.REPO in engines.head:
+            if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
                 lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
     accepted, expired = in_force(settings.accepted, around.today)
@@ -156,8 +158,8 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         head=Revision(name=head, sha=head_sha),
         cases=make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
-        notes=(*notes, *prepared, *lost, *_notes(settings, expired, result)),
-        failure=_failure(result),
+        notes=(*notes, *prepared.notes, *lost, *_notes(settings, expired, result)),
+        failure=prepared.failure or _failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
@@ -231,17 +233,18 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
     planned = _plan(selection, settings, _engines(settings, place.layout, tree, tree))
     _require_cases(planned, names)
-    setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    planned = () if prepared.failure else planned
     with ExitStack() as open_things:
-        result = _run(planned, None, setups["head"], around, open_things)
+        result = _run(planned, None, prepared.setups["head"], around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command="check",
         head=place.revision,
         cases=make_cases(planned, None, result.head, accepted=accepted),
         not_run=tuple(not_planned(selection, settings.tasks)),
-        notes=(*prepared, *_notes(settings, expired, result)),
-        failure=_failure(result),
+        notes=(*prepared.notes, *_notes(settings, expired, result)),
+        failure=prepared.failure or _failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
@@ -266,14 +269,16 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
         Selection(affected=targets), (Backend.DYNAMO,), (Shapes.DYNAMIC,), settings.tasks, settings.variants
     )
     _require_cases(planned, names)
-    setups, prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    planned = () if prepared.failure else planned
     with ExitStack() as open_things:
-        result = _run(planned, None, setups["head"].model_copy(update={"survey": True}), around, open_things)
+        setup = prepared.setups["head"].model_copy(update={"survey": True})
+        result = _run(planned, None, setup, around, open_things)
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
-        notes=(*left_out, *prepared),
-        failure=_failure(result),
+        notes=(*left_out, *prepared.notes),
+        failure=prepared.failure or _failure(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
     )
@@ -336,20 +341,31 @@ def _read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
             raise UsageError(f"{option}: {path} is no report.json of this version of hfexport-bot: {first}") from None
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """Each side's setup, what the report says of it, and why nothing can be run (empty: it can)."""
+
+    setups: dict[SideName, RunnerSetup] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
 def _prepare(
     setups: Mapping[SideName, RunnerSetup],
     trees: Mapping[SideName, Tree],
     planned: Sequence[PlannedCase],
     settings: Settings,
     around: Surroundings,
-) -> tuple[dict[SideName, RunnerSetup], tuple[str, ...]]:
-    """Each side's setup with its environment and the checkpoints of its classes, and what the report says of them."""
+) -> _Prepared:
+    """Each side's setup with its environment and the checkpoints of its classes."""
     environments = prepare_environments(
         {side: read_requirements(trees[side], setup.layout) for side, setup in setups.items()},
         installed_versions,
         install=settings.install,
         make_overlay=around.make_overlay,
     )
+    if environments.failure:
+        return _Prepared(dict(setups), environments.notes, environments.failure)
     asked = {key for case in planned for key in (case.id.class_name, case.id.model)}
     named = {key: name for key, name in settings.checkpoints.items() if key in asked}
     if settings.sources and Source.CHECKPOINT not in settings.sources:
@@ -360,7 +376,7 @@ def _prepare(
         side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
         for side, setup in setups.items()
     }
-    return prepared, (*environments.notes, *fetched.notes)
+    return _Prepared(prepared, (*environments.notes, *fetched.notes))
 
 
 def _run(

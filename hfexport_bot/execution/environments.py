@@ -18,10 +18,12 @@ MakeOverlay = Callable[[Sequence[Difference], Mapping[str, str]], Overlay]
 
 @dataclass(frozen=True)
 class Environments:
-    """Folders for each side's ``sys.path``, and what the report has to say."""
+    """Folders for each side's ``sys.path``, what the report has to say, and why there is nothing to run with (empty:
+    there is)."""
 
     search_path: dict[SideName, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    failure: str = ""
 
 
 def prepare_environments(
@@ -34,8 +36,8 @@ def prepare_environments(
     """Make an overlay for each side whose requirements differ from what is ``installed``, one for both where they want
     the same.
 
-    Without ``install``, only say what differs. When an overlay cannot be made, no side gets one, so that both are still
-    judged alike, and a note says so.
+    Without ``install``, only say what differs. With it, an overlay that cannot be made is a failure: what runs with
+    other versions tells nothing of those that were asked for.
     """
     who = {side: side if len(wanted) > 1 else "the revision" for side in wanted}
     notes = _by_side(who, {side: each.problems for side, each in wanted.items()}, "{0}: {1}")
@@ -51,11 +53,11 @@ def prepare_environments(
         try:
             made[found] = made.get(found) or make_overlay(found, have)
         except OverlayError as error:
-            failed = (
-                f"the environment of {who[side]} could not be made, so all ran with what is installed, which may have "
-                f"decided how cases ended: {error}"
+            failure = (
+                f"the environment of {who[side]} could not be made, so nothing was run: {error}; ask for what has "
+                "wheels, or run without --install (and install: true) on what is installed"
             )
-            return Environments(notes=(*notes, failed))
+            return Environments(notes=notes, failure=failure)
     used = {side: (_packages(made[found], have),) for side, found in differing.items()}
     search_path: dict[SideName, tuple[str, ...]] = {
         side: (str(made[found].folder),) for side, found in differing.items()

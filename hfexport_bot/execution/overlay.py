@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from hfexport_bot.cache import cache_folder, made_once
 from hfexport_bot.changes.requirements import Difference
@@ -52,6 +53,10 @@ _NETWORK_VARIABLES = frozenset(
         *("REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
     }
 )
+_NOT_TO_BE_HAD = re.compile(r"Could not find a version that satisfies the requirement (\S+)")
+_FROM_VERSIONS = re.compile(r"\(from versions: (.*?)\)")
+#: Requirements that are named when they are not to be had: pip is asked once for each.
+_MOST_REASONS = 5
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -123,14 +128,31 @@ class _Pip:
         with private_home() as home:
             report, wanted = home / "report.json", home / "wanted.txt"
             install = ("install", "--only-binary", ":all:", "--requirement", str(wanted))
-            wanted.write_text("\n".join(requirements))
-            self._run(home, *install, "--dry-run", "--report", str(report))
+            self._resolve(home, wanted, requirements, *install, "--dry-run", "--report", str(report))
             packages = _resolved(report)
             if packages:
                 wanted.write_text("\n".join(f"{name}=={version}" for name, version in packages.items()))
                 self._run(home, *install, "--no-deps", "--no-compile", "--target", str(folder))
         manifest = {"requirements": requirements, "packages": packages}
         (folder / _MANIFEST).write_text(json.dumps(manifest, indent=2))
+
+    def _resolve(self, home: Path, wanted: Path, requirements: Sequence[str], *arguments: str) -> None:
+        """Have pip resolve the ``requirements``, written to ``wanted``. It stops at the first that is not to be had: it
+        is asked again without that one, so that all of them are told."""
+        left, reasons = list(requirements), list[str]()
+        while left or not reasons:
+            wanted.write_text("\n".join(left))
+            try:
+                self._run(home, *arguments)
+                break
+            except OverlayError as error:
+                reasons.append(str(error))
+                found = _NOT_TO_BE_HAD.match(reasons[-1])
+                if not found or found[1] not in left or len(reasons) == _MOST_REASONS:
+                    break
+                left.remove(found[1])
+        if reasons:
+            raise OverlayError("; ".join(reasons))
 
     def _run(self, home: Path, *arguments: str) -> None:
         network = {name: value for name, value in self.environment.items() if name.upper() in _NETWORK_VARIABLES}
@@ -180,8 +202,20 @@ def _reason(log: str, python: str) -> str:
         text = f"the package index did not answer ({text})"
     elif refused:
         text = f"the package index refused, and passwords in its address are not handed on ({text})"
-    text = re.sub(r"\(from versions: .*?([^ ]+, )?([^ ]+)\)", r"(newest: \1\2)", _CREDENTIALS.sub("", text))
+    text = _FROM_VERSIONS.sub(lambda found: f"(newest: {_newest(found[1])})", _CREDENTIALS.sub("", text))
     return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def _newest(listed: str) -> str:
+    """The two newest of the versions that pip lists, previews only where there is nothing else."""
+    versions = []
+    for text in listed.split(", "):
+        try:
+            versions.append(Version(text))
+        except InvalidVersion:  # among them "none"
+            continue
+    finals = [version for version in versions if not version.is_prerelease]
+    return ", ".join(map(str, sorted(finals or versions)[-2:])) or "none"
 
 
 def _pip_settings(python: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -84,7 +84,7 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
     if lines := sample_lines(report):
         head += "\n" + "".join(f"- {code(line, 1_000)}\n" for line in lines)
     if report.failure:
-        head += f"\nThe run failed: {code(report.failure, 400)}\n"
+        head += f"\nThe run failed: {code(report.failure, 1_000)}\n"
     parts = [head]
     room = limit - len(head)
     sections = [section for section in (_table(report), *_sections(report)) if section.items]

@@ -53,7 +53,7 @@ def print_report(report: Report, console: Console) -> None:
     if noted := len(remarks(report.cases)):
         _print(console, f"{plural(noted, 'blind spot')} of the checks: see the report", "dim")
     if report.failure:
-        _print(console, f"the run failed: {plain(report.failure, 400)}", "bold red")
+        _print(console, f"the run failed: {plain(report.failure, 1_000)}", "bold red")
     from_where = f" · {said}" if (said := origins(report.cases)) else ""
     _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}{from_where}")
     doubtful = merge_safety(report) == "unknown" or (not report.cases and bool(unjudged(report)))

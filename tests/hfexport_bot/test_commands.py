@@ -16,7 +16,8 @@ from hfexport_bot.commands import Surroundings, check_models, compare_revisions,
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.execution.hub import Checkpoint
 from hfexport_bot.execution.overlay import Overlay, OverlayError
-from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, RunnerSetup, Source
+from hfexport_bot.reporting.summary import headline
+from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerSetup, Source
 from hfexport_bot.settings import Overrides
 
 MODEL = "class AModel(PreTrainedModel):\n    def forward(self): return {0}\n"
@@ -116,17 +117,31 @@ def test_nothing_is_fetched_without_leave_or_need(change: Callable[..., Path], o
     assert outside.setups["head"].no_checkpoints == ({} if overrides.sources else {"AModel": problem})
 
 
-def test_the_command_line_says_what_it_installs_and_goes_on_without_it(
-    change: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["run", "check", "cases"])
+def test_what_was_to_be_installed_and_cannot_be_fails_the_run(
+    command: str,
+    change: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(python: str, environment: Mapping[str, str]) -> dict[str, str]:
         raise OverlayError("there is no pip")
 
     monkeypatch.setattr("hfexport_bot.execution.overlay._pip_settings", fail)
     repo, outside = change({}, {"requirements.txt": "hfx-ant==1.0"}), Outside()
-    arguments = ["run", "--repo", str(repo), "--base", "main", "--install", "--out", str(tmp_path / "out")]
-    assert main(arguments, run_cases=outside.run_cases) == 0
+    arguments = {
+        "run": ["--repo", str(repo), "--base", "main", "--out", str(tmp_path / "out")],
+        "check": ["--tree", str(repo), "a", "--out", str(tmp_path / "out")],
+        "cases": ["--tree", str(repo)],
+    }
+    assert main([command, "--install", *arguments[command]], run_cases=outside.run_cases) == 3
+    assert outside.setups == {}
     printed = capsys.readouterr()
+    whose = "head" if command == "run" else "the revision"
     assert "environment: hfx-ant==1.0\n" in printed.err
-    assert "note: the environment of head could not be made, so all ran with what is installed" in printed.out
-    assert outside.setups["head"].search_path == ()
+    assert f"the environment of {whose} could not be made, so nothing was run: there is no pip; ask for" in printed.err
+    if command == "run":
+        report = Report.model_validate_json((tmp_path / "out" / "report.json").read_text())
+        assert (report.cases, headline(report)) == ((), "the run failed · safe to merge: unknown")
+        assert report.failure in (tmp_path / "out" / "report.md").read_text()

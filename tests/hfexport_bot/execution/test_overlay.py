@@ -111,6 +111,13 @@ def test_a_package_without_a_wheel_is_one_line(environment: dict[str, str], tmp_
 
 
 @pytest.mark.process
+def test_everything_that_is_not_to_be_had_is_named(environment: dict[str, str]) -> None:
+    with pytest.raises(OverlayError) as caught:
+        make(environment, "hfx-dog==9.0", "hfx-cow==8.0")
+    assert [each.split()[9] for each in str(caught.value).split("; ")] == ["hfx-cow==8.0", "hfx-dog==9.0"]
+
+
+@pytest.mark.process
 def test_an_index_that_does_not_answer_is_said_so(environment: dict[str, str]) -> None:
     del environment["PIP_NO_INDEX"]
     silent = {"PIP_INDEX_URL": "http://me:secret@127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_TIMEOUT": "1"}
@@ -182,6 +189,10 @@ def test_variables_go_before_files_and_only_what_finds_packages_is_handed_on() -
             "the package index refused, and passwords in its address are not handed on (No matching)",
         ),
         ("ERROR: No a==9 (from versions: 1.0, 2.0, 3.0)", "No a==9 (newest: 2.0, 3.0)"),
+        ("ERROR: No a==9 (from versions: 1.0, 2.0, 3.0rc1, 3.0.dev2, 4.0a1)", "No a==9 (newest: 1.0, 2.0)"),
+        ("ERROR: No a==9 (from versions: 1.0, 3.0rc1)", "No a==9 (newest: 1.0)"),
+        ("ERROR: No a==9 (from versions: 3.0a1, 3.0rc1)", "No a==9 (newest: 3.0a1, 3.0rc1)"),
+        ("ERROR: No a==9 (from versions: none)", "No a==9 (newest: none)"),
         ("ERROR: " + "x" * 400, "x" * 300 + "..."),
     ],
 )
