@@ -15,23 +15,61 @@ MESSAGE_CHARS = 400
 # In this order: a path may hold a hash or an address, a version is made of numbers.
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),  # colours
-    (re.compile(r"(?:[A-Za-z]:)?(?:[\w.+~@-]*[/\\])+([\w.+-]+)"), r"\1"),  # paths, to their last segment
+    # Paths, to their last segment; those in quotes may have blanks in them.
+    (re.compile(r"""(["'])(?:[A-Za-z]:)?[/\\][^"'\n]*[/\\]([^"'/\\\n]+)\1"""), r"\1\2\1"),
+    (re.compile(r"(?:[A-Za-z]:)?(?:[\w.+~@-]*[/\\])+([\w.+-]+)"), r"\1"),
     (re.compile(r"\btmp[\w-]{6,}\b"), "tmp"),  # names made by tempfile
+    (re.compile(r" object at 0x[0-9a-fA-F]+"), " object"),
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "address"),
-    (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{12,}\b"), "hash"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "hash"),
+    (re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{12,}\b"), "hash"),
+    (re.compile(r"\b(cpu|cuda|mps|xpu):\d+\b"), r"\1"),  # devices
     (re.compile(r"\b([su]|zuf|zf)\d+\b"), r"\1#"),  # symbols of dynamic shapes: s0, u3, zuf1
-    # Numbers and versions. Those inside a name stay (float16, Qwen2Model), a node's number goes (view_3).
+    (re.compile(r"([A-Za-z])\d+(?:\.\d+)+"), r"\1#"),  # versions after a name: v5.24.0, python3.11
+    (re.compile(r"\b([A-Za-z]\w*?)_\d+\b"), r"\1"),  # the number of a node: the first view has none, others are view_3
+    # Numbers and versions. Those inside a name stay (float16, Qwen2Model).
     (re.compile(r"(?<![A-Za-z0-9])-?\d+(?:\.\d+)*(?:[eE][+-]?\d+)?(?:\+\w+|(?:rc|\.?dev)\d+)?"), "#"),
     (re.compile(r"\s+"), " "),
+    (re.compile(r"\btensor\([^()]*\)"), "tensor"),  # values
 )
 
 
 def normalise(text: str) -> str:
-    """``text`` on one line, without what differs between two runs of one failure: paths, addresses, hashes,
-    symbol ids, numbers, line numbers and versions."""
+    """``text`` on one line, without what differs between two runs of one failure: paths, addresses, hashes, symbol ids,
+    numbers of nodes and lines, devices, values and versions, and the order of sets and mappings."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
-    return text.strip()
+    return _in_order(text).strip()
+
+
+def _in_order(text: str) -> str:
+    """``text`` with the entries of each pair of braces sorted. What follows a brace that is never closed goes: it was
+    cut off somewhere in no order."""
+    open_sets = [[""]]  # entries so far, of the outermost to the innermost
+    brackets = [0]
+    quote = ""
+    for character in text:
+        inside = len(open_sets) > 1
+        if quote:
+            quote = "" if character == quote else quote
+        elif inside and character in "\"'":
+            quote = character
+        elif character == "{":
+            open_sets.append([""])
+            brackets.append(0)
+            continue
+        elif inside and character == "}":
+            entries = sorted(entry.strip() for entry in open_sets.pop())
+            brackets.pop()
+            open_sets[-1][-1] += f"{{{', '.join(entries)}}}"
+            continue
+        elif inside and character == "," and not brackets[-1]:
+            open_sets[-1].append("")
+            continue
+        else:
+            brackets[-1] += (character in "([") - (character in ")]")
+        open_sets[-1][-1] += character
+    return open_sets[0][0] + ("{" if len(open_sets) > 1 else "")
 
 
 def signature(outcome: Outcome) -> str:
