@@ -20,9 +20,9 @@ from hfexport_bot.changes.graph import Graph
 from hfexport_bot.changes.installs import is_declaring, what_else_is_installed
 from hfexport_bot.changes.layout import ModelFile, has_odd_name, is_modeling_file, is_test_or_doc, model_file
 from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse
-from hfexport_bot.changes.reach import Node, Reach, Reached
-from hfexport_bot.changes.reading import Sides
-from hfexport_bot.changes.symbols import Compared, Symbol, compare
+from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
+from hfexport_bot.changes.reading import Sides, many_objects
+from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree, Tree
 from hfexport_bot.schema import Layout, NotRun, Task
 
@@ -99,7 +99,8 @@ def select(
     own = [change for change in python if hits is not None and is_exporter_file(change.path, layout)]
     by_exporters = affected_by_exporters(own, base, head, layout, hits or {})
     others = [change for change in python if change not in own]
-    found = _Selecting(others, base, head, layout).selection(installs) if others or installs else Selection()
+    with many_objects():
+        found = _Selecting(others, base, head, layout).selection(installs) if others or installs else Selection()
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
     not_run = [*found.not_run, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
     if installs is None:
@@ -188,14 +189,10 @@ class _Selecting:
         self._changes = changes
         self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
         self._not_run: list[NotRun] = []
-        self._reached: dict[Node, Reached] = {}
-        self._sides = Sides(base, head, layout)
+        self._sides = Sides(base, head, layout, changes)
         self._modules = self._sides.modules()
         self._reach = Reach(Graph(self._modules), layout)
-        self._compared: dict[str, Compared] = {}
-        sources = self._sides.sources(changes)
-        for change in changes:
-            self._compared[change.path] = compare(change.path, *sources(change))
+        self._compared = {change.path: self._sides.compare(change) for change in changes}
 
     def selection(self, every: str | None = None) -> Selection:
         """Everything affected, by path, and everything that is not run, by name. ``every``: why all models are."""
@@ -203,7 +200,8 @@ class _Selecting:
         seeds: dict[Node, list[Symbol]] = {}
         for symbol in symbols:
             seeds.setdefault(self._seed(symbol), []).append(symbol)
-        reached = self._reach.affected(seeds)
+        found = self._reach.affected(seeds)
+        reached = found.reached
         chains = Chains(reached, seeds, self._facts)
         reasons: dict[_Owner, _Why] = {}
         for change in self._changes:
@@ -212,7 +210,7 @@ class _Selecting:
             known = reasons.get(owner)
             if known is None or known.task is Task.GENERATE:
                 reasons[owner] = _Why(reached[node].task, chains.text(node, owner[1]), distance=chains.distance(node))
-        self._trace_back(seeds, reached, reasons)
+        self._trace_back(seeds, found, reasons)
         self._tell_without_forward(reached, chains)
         for path in self._modules.facts if every else ():
             if is_modeling_file(path, self._layout):
@@ -375,18 +373,17 @@ class _Selecting:
                     name = f"{model_file(node.path, self._layout).model}/{node.definition}"
                     self._not_run.append(NotRun(kind="class", name=name, reason=why))
 
-    def _trace_back(
-        self, seeds: Mapping[Node, Sequence[Symbol]], reached: Reached, reasons: dict[_Owner, _Why]
-    ) -> None:
+    def _trace_back(self, seeds: Mapping[Node, Sequence[Symbol]], found: Affected, reasons: dict[_Owner, _Why]) -> None:
         """Note for each class all the changed symbols that lead to it, and tell those that lead to none."""
+        owners = list(self._owners(found.reached))
+        causes = found.causes(node for _, node in owners)
+        for owner, node in owners:
+            names = {f"{symbol.path}:{symbol.name}" for seed in causes[node] for symbol in seeds[seed]}
+            reasons[owner] = reasons[owner]._replace(causes=reasons[owner].causes | names)
+        used = frozenset[Node]().union(*causes.values())
         unused: dict[str, list[Symbol]] = {}
         for seed, symbols in seeds.items():
-            alone = reached if len(seeds) == 1 else self._reach.affected([seed])
-            owners = {owner for owner, _ in self._owners(alone)} & reasons.keys()
-            names = {f"{symbol.path}:{symbol.name}" for symbol in symbols}
-            for owner in owners:
-                reasons[owner] = reasons[owner]._replace(causes=reasons[owner].causes | names)
-            if not owners:
+            if seed not in used:
                 unused.setdefault(seed.path, []).extend(symbols)
         self._tell_unused(unused)
 

@@ -85,6 +85,9 @@ def affected_by_exporters(
 ) -> ByExporters:
     """The model classes to run for changed files of the exporters (`is_exporter_file`); see the module."""
     found = ByExporters()
+    changes = list(changes)
+    if not changes:
+        return found
     sources = [_Sources.read(tree, layout) for tree in (base, head)]
     locate = _Locator((head, base), layout)
     for change in changes:

@@ -20,7 +20,7 @@ from hfexport_bot.changes.modeling import SourceError, generating_classes, model
 from hfexport_bot.changes.units import take_apart
 from hfexport_bot.changes.uses import Part, read_part
 
-VERSION = 4
+VERSION = 6
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -60,7 +60,7 @@ class Facts:
     ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition
     and part. ``models`` are the model classes, ``public`` those the file offers, ``generating`` those that generate.
     ``generated`` is the name of the modular file it was generated from. ``lazy``: the package offers what its files'
-    ``__all__`` name.
+    ``__all__`` name. ``spans``: first and last line of each statement of the file.
     """
 
     error: tuple[str, int] | None = None
@@ -76,6 +76,7 @@ class Facts:
     models: Sequence[str] = ()
     public: Sequence[str] = ()
     generating: Sequence[str] = ()
+    spans: Sequence[tuple[int, int]] = ()
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -167,7 +168,21 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         models=models,
         public=public_model_classes(module) if models else (),
         generating=generating_classes(module) if models else (),
+        spans=_spans(module.body),
     )
+
+
+def _spans(body: Sequence[ast.stmt]) -> list[tuple[int, int]]:
+    """First and last line of each statement, decorators included; those that share a line are one."""
+    found: list[tuple[int, int]] = []
+    for node in body:
+        decorators = [each.lineno for each in getattr(node, "decorator_list", ())]
+        first, last = min([node.lineno, *decorators]), node.end_lineno or node.lineno
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
 
 
 def _known(part: Part, local: set[str], stars: bool) -> Part:

@@ -110,11 +110,13 @@ class Modules:
         path = self.path(module)
         versions = self.facts.get(path, ())
         found: list[Target] = []
+        imported = False
         for facts in versions:
             if name in facts.rows:
                 found.append((path, name))
             for row in facts.imports:
                 if row.local == name:
+                    imported = True
                     found += self.bound(path, row)
         inner = f"{module}/{name}" if module != "." else name
         if not found and inner in self._files:
@@ -128,7 +130,7 @@ class Modules:
                     found += self.lookup(f"{module}/{inside.replace('.', '/')}", name)
             if facts.lazy and not found:
                 found += self.exported(module).get(name, ())
-        if not found and versions:
+        if not found and versions and not imported:  # what is imported from elsewhere is none of this file's
             found.append((path, ANYTHING))
         yield from found
 

@@ -1,8 +1,8 @@
 """What of transformers' shared code is on an exported path: construction, ``forward`` and greedy ``generate``.
 
 Its base classes are used by every model, and hold far more than a model needs to be exported. Of these, a member counts
-where code on an exported path takes it by name. Loading, quantisation, saving, training and decoding other than greedy
-are a boundary: nothing behind it is exported.
+where code on an exported path takes it by name. Loading, quantisation, saving, training, several devices and
+decoding other than greedy are a boundary: nothing behind it is exported.
 """
 
 from __future__ import annotations
@@ -14,16 +14,27 @@ PACKAGE = "src/transformers/"
 MODELS = PACKAGE + "models/"
 AUTO = MODELS + "auto/"
 TESTS = "tests/"
+#: Has what makes the inputs of ``generate`` in model tests.
+GENERATION_TESTS = TESTS + "generation/test_utils.py"
 
 #: Bases whose members count one by one, with all that they derive from.
 MODEL_BASE, CONFIG_BASE, GENERATION_BASE = "PreTrainedModel", "PreTrainedConfig", "GenerationMixin"
-BASES = (MODEL_BASE, CONFIG_BASE, GENERATION_BASE, "GenerationConfig")
+GENERATION_CONFIG = "GenerationConfig"
+BASES = (MODEL_BASE, CONFIG_BASE, GENERATION_BASE, GENERATION_CONFIG)
 #: The same, with all that derive from them.
 CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
+
+#: Mixins of the configurations' base that act on those alone that have an attribute.
+CONCERNS = {"RotaryEmbeddingConfigMixin": "rope_parameters"}
+#: Methods that run whenever a configuration is made, by the decorator ``strict``.
+VALIDATES = "validate_"
 
 #: Tables that code looks up by what a configuration says. A base looks up what the model at hand has, so that only
 #: models that name the table themselves are affected by its entries.
 REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_INIT_FUNCTIONS"})
+
+#: Those of them whose keys are written in configurations and testers.
+KEYED_BY_CONFIG = frozenset({"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS"})
 
 #: How a model is built and called: `model_class(config).eval().float()`, then itself or its generate.
 ENTRIES = frozenset({"forward", "eval", "train", "float", "_from_config"})
@@ -40,8 +51,15 @@ BOUNDARY = frozenset(
         *("dequantize", "loss_function", "resize_token_embeddings", "get_memory_footprint", "num_parameters"),
         *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "_set_gradient_checkpointing"),
         *("_assisted_decoding", "_beam_search", "generate_batch", "load_custom_generate"),
+        *("set_use_kernels", "kernelize"),  # kernels of the hub, on request
+        # What goes to which device, and which weights a checkpoint may lack.
+        *("_no_split_modules", "_skip_keys_device_placement", "_keep_in_fp32_modules", "_keep_in_fp32_modules_strict"),
+        *("_keys_to_ignore_on_load_missing", "_keys_to_ignore_on_load_unexpected", "_keys_to_ignore_on_save"),
+        *("_checkpoint_conversion_mapping", "supports_gradient_checkpointing"),
     }
 )
+#: Plans for spreading a model over devices.
+_PLAN = re.compile(r"(?:base_model|)_(?:tp|pp|ep|fsdp)_plan")
 #: Files and folders of the package behind it.
 _BOUNDARY_FILES = (
     *("quantizers/", "core_model_loading.py", "conversion_mapping.py", "modeling_gguf_pytorch_utils.py"),
@@ -73,9 +91,14 @@ def is_special(member: str) -> bool:
     return member.startswith("__") and member.endswith("__") and member not in _NEVER
 
 
+def is_of_generate(family: str | None, part: str) -> bool:
+    """Whether only ``generate`` runs a member of a broad base, or reads an object of it."""
+    return family == GENERATION_BASE or (family == GENERATION_CONFIG and not part)
+
+
 def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     """Whether this is about loading, quantisation, saving or training."""
-    if part in BOUNDARY or part in _NEVER:
+    if part in BOUNDARY or part in _NEVER or _PLAN.fullmatch(part):
         return True
     if not path.startswith(PACKAGE) or path.startswith(MODELS):
         return False
@@ -92,7 +115,8 @@ def is_read(path: str) -> bool:
     """Whether a file of a transformers checkout may be part of a model, or makes its inputs in a test."""
     name = path.rpartition("/")[2]
     if path.startswith(TESTS):
-        return (path.startswith("tests/models/") and name.startswith("test_modeling_")) or path.count("/") == 1
+        model_test = path.startswith("tests/models/") and name.startswith("test_modeling_")
+        return model_test or path.count("/") == 1 or path == GENERATION_TESTS
     if not path.startswith(PACKAGE) or not name.endswith(".py"):
         return False
     return not _ASIDE.fullmatch(name) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))

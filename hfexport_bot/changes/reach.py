@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
+from hfexport_bot.changes.naming import Naming
 from hfexport_bot.changes.units import BODY
 from hfexport_bot.schema import Layout, Task
 
@@ -37,6 +39,50 @@ class Visit(NamedTuple):
 Reached = Mapping[Node, Visit]
 
 
+@dataclass
+class _Search:
+    """One walk: what it found, each node with those that lead there, the seeds it began with by their nodes, and what
+    of it counts (None: all)."""
+
+    found: dict[Node, Visit] = field(default_factory=dict)
+    before: dict[Node, list[Node]] = field(default_factory=dict)
+    starts: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
+    counts: Mapping[Node, object] | None = None
+
+    def causes(self) -> Mapping[Node, int]:
+        """The seeds that lead to each node, as bits in the order of ``starts``."""
+        bits = {start: 1 << place for place, start in enumerate(self.starts)}
+        found = {node: bits.get(node, 0) for node in self.found}
+        moved = True
+        while moved:  # nodes come in the order in which they were found, so that few rounds are needed
+            moved = False
+            for node, known in found.items():
+                mask = known
+                for before in self.before.get(node, ()):
+                    mask |= found[before]
+                if mask != known:
+                    found[node], moved = mask, True
+        return found
+
+
+@dataclass(frozen=True)
+class Affected:
+    """All that some seeds affect."""
+
+    reached: Reached
+    searches: Sequence[_Search]
+
+    def causes(self, goals: Iterable[Node]) -> Mapping[Node, frozenset[Node]]:
+        """The seeds that affect each of the goals."""
+        found: dict[Node, set[Node]] = {goal: set() for goal in goals}
+        for search in self.searches:
+            groups = list(search.starts.values())
+            for node, mask in search.causes().items():
+                if mask and node in found and (search.counts is None or node in search.counts):
+                    found[node].update(*(seeds for place, seeds in enumerate(groups) if mask >> place & 1))
+        return {goal: frozenset(seeds) for goal, seeds in found.items()}
+
+
 class Reach:
     """Follows uses through a graph."""
 
@@ -46,41 +92,52 @@ class Reach:
         self._is_taken = cache(self._find_taken)
         self.is_model = cache(self._find_model)
         self._is_related = cache(self._find_related)
-        self._named = cache(self._find_named)
-        self._whole = cache(lambda path, name: self._run([Node(path, name)]))
+        self._naming = Naming(graph)
+        self._whole = cache(self._find_whole)
+        self._following = cache(lambda node, task: tuple(self._expand(node, task)))
+        self._concerned = cache(self._find_concerned)
 
-    def affected(self, seeds: Iterable[Node]) -> Reached:
+    def affected(self, seeds: Iterable[Node]) -> Affected:
         """All that the seeds affect. Those among them that are members of broad bases affect no more than what also
         uses their class."""
-        plain: list[Node] = []
-        members: dict[tuple[str, str], list[Node]] = {}
+        plain: dict[Node, list[Node]] = {}
+        members: dict[tuple[str, str], dict[Node, list[Node]]] = {}
         for seed in seeds:
             arrived = self._arrive(Use(*seed), Task.FORWARD, direct=True)
-            if arrived is None:
-                continue
-            node, _ = arrived
-            if node.part and (node.path, node.definition) in self.broad:
-                members.setdefault((node.path, node.definition), []).append(node)
-            else:
-                plain.append(node)
-        found = dict(self._run(plain))
+            if arrived is not None:
+                node, _ = arrived
+                owner = (node.path, node.definition)
+                group = members.setdefault(owner, {}) if node.part and owner in self.broad else plain
+                group.setdefault(node, []).append(seed)
+        search = self._run(plain)
+        search.starts = plain
+        found, searches = dict(search.found), [search]
         for owner, nodes in members.items():
-            reached = self._run(nodes)
+            search = self._run(nodes, self._concerned(*owner))
             # Most members that change are on no exported path: spare the users of their class then.
-            models = any(node.path.startswith(policy.MODELS) and not node.part for node in reached)
-            whole = self._whole(*owner) if models else {}
-            for node, visit in reached.items():
+            models = any(node.path.startswith(policy.MODELS) and not node.part for node in search.found)
+            search.starts, search.counts = nodes, self._whole(*owner) if models else {}
+            searches.append(search)
+            for node, visit in search.found.items():
                 known = found.get(node)
-                if node in whole:
-                    task = visit.task if whole[node].task is Task.FORWARD else Task.GENERATE
+                if node in search.counts:
+                    task = visit.task if search.counts[node].task is Task.FORWARD else Task.GENERATE
                     if known is None or not known.counts or (known.task, task) == (Task.GENERATE, Task.FORWARD):
                         found[node] = Visit(task, visit.before)
                 elif known is None:
                     found[node] = visit._replace(counts=False)
-        return found
+        return Affected(found, searches)
 
-    def _run(self, seeds: Iterable[Node]) -> Reached:
-        found: dict[Node, Visit] = {}
+    def _find_whole(self, path: str, name: str) -> Mapping[Node, Visit]:
+        """All that uses a class in any way."""
+        uses = [use for use in self._graph.users(path, name) if not use.path.startswith(policy.TESTS)]
+        arrived = [found for use in uses if (found := self._arrive(use, Task.FORWARD)) is not None]
+        return self._run([Node(path, name), *(node for node, _ in arrived)]).found
+
+    def _run(self, seeds: Iterable[Node], concerned: Sequence[Node] | None = None) -> _Search:
+        """Walk from the seeds. ``concerned``: the configurations that a mixin of their base is about."""
+        search = _Search()
+        found = search.found
         # What affects every case first, so that no chain through generate hides one through forward.
         waiting: dict[Task, deque[tuple[Node, Node | None]]] = {task: deque() for task in Task}
         waiting[Task.FORWARD].extend((seed, None) for seed in seeds)
@@ -90,58 +147,88 @@ class Reach:
                 node, before = queue.popleft()
                 if node in found:
                     continue
-                own = task
-                if self.broad.get((node.path, node.definition)) == policy.GENERATION_BASE:
-                    own = Task.GENERATE
-                if own is not task:
-                    waiting[own].append((node, before))
+                family = self.broad.get((node.path, node.definition))
+                if policy.is_of_generate(family, node.part) and task is not Task.GENERATE:
+                    waiting[Task.GENERATE].append((node, before))
                     continue
                 found[node] = Visit(task, before)
-                for following, label in self._expand(node, task):
-                    if following not in found:
-                        waiting[label].append((following, node))
-        return found
+                following = self._following(node, task)
+                if concerned is not None and family == policy.CONFIG_BASE and not node.part:
+                    following = tuple((config, task) for config in concerned)
+                for after, label in following:
+                    search.before.setdefault(after, []).append(node)
+                    if after not in found:
+                        waiting[label].append((after, node))
+        return search
 
     # -- what uses a node ----------------------------------------------------------------------------------------
 
     def _expand(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
-        if node.definition == BODY:
-            names = {name for facts in self._graph.modules.facts.get(node.path, ()) for name in facts.rows}
-            uses: Iterable[Use] = (Use(node.path, name, "") for name in sorted(names) if name != BODY)
-        elif node.part.startswith("["):
+        if node.part.startswith("["):
             yield from self._of_entry(node, task)
             return
-        elif node.part:
-            uses = self._of_member(node)
-        else:
-            uses = self._graph.users(node.path, node.definition)
-            for entry in self._graph.tables.get(node.definition, ()) if node.path.startswith(policy.MODELS) else ():
+        if not node.part and node.path.startswith(policy.MODELS):
+            for entry in self._graph.tables.get(node.definition, ()):
                 if entry.path.startswith(policy.AUTO):
                     yield Node(entry.path, entry.definition, entry.part), task
-        registry = node.definition in policy.REGISTRIES
-        for use in uses:
-            if registry and self.broad.get((use.path, use.definition)) in policy.BASES:
-                continue
+        of_definition = ((use, task) for use in self._of_definition(node))
+        for use, label in self._of_member(node, task) if node.part else of_definition:
             if use.path.startswith(policy.TESTS) and not node.path.startswith(policy.TESTS):
                 continue  # tests name models to check them
-            arrived = self._arrive(use, task)
+            arrived = self._arrive(use, label)
             if arrived is not None:
                 yield arrived
 
-    def _of_member(self, node: Node) -> Iterator[Use]:
-        """What takes a member of a broad base."""
+    def _of_definition(self, node: Node) -> Iterator[Use]:
+        """What uses a definition by name; all of a file where it is what runs at import."""
+        if node.definition == BODY:
+            names = {name for facts in self._graph.modules.facts.get(node.path, ()) for name in facts.rows}
+            yield from (Use(node.path, name, "") for name in sorted(names) if name != BODY)
+            return
+        registry = node.definition in policy.REGISTRIES
+        broad = (node.path, node.definition) in self.broad
+        for use in self._graph.users(node.path, node.definition):
+            if registry and self.broad.get((use.path, use.definition)) in policy.BASES:
+                continue
+            if not (broad and use.after and self._takes_a_member(node, use.after)):
+                yield use
+
+    def _of_member(self, node: Node, task: Task) -> Iterator[tuple[Use, Task]]:
+        """What takes a member of a broad base. Objects that configure generation are asked by ``generate`` alone."""
         owner = (node.path, node.definition)
         family = self.broad[owner]
-        if node.part in policy.ENTRIES and family == policy.MODEL_BASE:
-            yield Use(node.path, node.definition, "")
-        if node.part == policy.GENERATE and family == policy.GENERATION_BASE:
-            yield Use(node.path, node.definition, "")
+        whole = Use(node.path, node.definition, "")
+        if (
+            (node.part in policy.ENTRIES and family == policy.MODEL_BASE)
+            or (node.part.startswith(policy.VALIDATES) and family == policy.CONFIG_BASE)
+            or (node.part == policy.GENERATE and family == policy.GENERATION_BASE)
+        ):
+            yield whole, task
         for mention in self._graph.mentions(node.part):
             if mention[:3] != node and self._may_be(mention, owner):
-                yield Use(mention.path, mention.definition, mention.part)
+                asked = family == policy.GENERATION_CONFIG and not mention.root
+                yield Use(*mention[:3]), Task.GENERATE if asked else task
         for entry in self._graph.tables.get(node.part, ()):
             if entry.definition == policy.GENERATION_MODES and policy.GREEDY in entry.part:
-                yield entry
+                yield entry, task
+
+    def _takes_a_member(self, node: Node, after: str) -> bool:
+        """Whether ``Class.member`` uses no more of a class than that member, which counts on its own."""
+        definition = self._graph.definition(node.path, node.definition)
+        if definition is None or after.partition(".")[0] not in definition.parts:
+            return False
+        makes, waiting = {"__init__", node.definition}, [after.partition(".")[0]]
+        seen: set[str] = set()
+        while waiting:
+            member = waiting.pop()
+            part = definition.parts.get(member)
+            if part is None or member in seen:
+                continue
+            seen.add(member)
+            if not makes.isdisjoint((*part.own, *part.names)):
+                return False
+            waiting += part.own
+        return True
 
     def _may_be(self, mention: Mention, owner: tuple[str, str]) -> bool:
         """Whether an attribute that is taken may be a member of a class."""
@@ -173,9 +260,15 @@ class Reach:
                 continue
             if use.path.startswith(policy.AUTO) and auto:
                 continue
-            if auto and not literal and not self._named(use.path.rpartition("/")[0], node.part.strip("[]'\"")):
+            if auto and not literal and not self._naming.names(use.path.rpartition("/")[0], node.part.strip("[]'\"")):
                 continue
             if node.definition in policy.REGISTRIES and self.broad.get((use.path, use.definition)) in policy.BASES:
+                continue
+            if (
+                not literal
+                and node.definition in policy.KEYED_BY_CONFIG
+                and not self._naming.may_ask_for(use.path, node.part)
+            ):
                 continue
             arrived = self._arrive(use, task)
             if arrived is not None:
@@ -190,8 +283,8 @@ class Reach:
             return None
         family = self.broad.get((path, name))
         if family is not None:
-            task = Task.GENERATE if family == policy.GENERATION_BASE else task
-            return Node(path, name, "" if not part or policy.is_special(part) else part), task
+            part = "" if policy.is_special(part) else part
+            return Node(path, name, part), Task.GENERATE if policy.is_of_generate(family, part) else task
         if part.startswith("["):
             return Node(path, name, part), task
         if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(name, part):
@@ -263,42 +356,18 @@ class Reach:
         """Whether an object may be of both classes."""
         return not self._graph.descendants(*one).isdisjoint(self._graph.descendants(*other))
 
-    # -- composite models ----------------------------------------------------------------------------------------
+    def _find_concerned(self, path: str, name: str) -> Sequence[Node] | None:
+        """The configurations that have what a mixin of their base is about; None for any other class."""
+        attribute = policy.CONCERNS.get(name)
+        if attribute is None:
+            return None
+        return [
+            Node(*owner)
+            for owner in sorted((target[0], str(target[1])) for target in self._graph.descendants(path, name))
+            if owner not in self.broad
+            and any(self._has(base, str(derived), attribute) for base, derived in self._graph.ancestors(*owner))
+        ]
 
-    def _find_named(self, folder: str, model_type: str) -> bool:
-        """Whether the configurations or tests of a model's folder name a type of model, or a class of it."""
-        if not folder.startswith(policy.MODELS):
-            return False
-        tests = f"tests/models/{folder.removeprefix(policy.MODELS)}"
-        classes = self._classes_of_type.get(model_type, frozenset())
-        for path in (*self._folders.get(tests, ()), *self._folders.get(folder, ())):
-            test = path.startswith(tests)
-            if not test and not path.startswith(f"{folder}/configuration_"):
-                continue
-            for facts in self._graph.modules.facts[path]:
-                for name, row in facts.rows.items():
-                    for key, part in row[3].items():
-                        if test and policy.is_check(key or name):
-                            continue
-                        if model_type in part[3] or (test and not classes.isdisjoint(part[0])):
-                            return True
-        return False
-
-    @cached_property
-    def _folders(self) -> Mapping[str, Sequence[str]]:
-        found: dict[str, list[str]] = {}
-        for path in self._graph.modules.facts:
-            found.setdefault(path.rpartition("/")[0], []).append(path)
-        return found
-
-    @cached_property
-    def _classes_of_type(self) -> Mapping[str, frozenset[str]]:
-        found: dict[str, set[str]] = {}
-        for path, versions in self._graph.modules.facts.items():
-            if path.startswith(policy.AUTO):
-                for facts in versions:
-                    for row in facts.rows.values():
-                        for key, part in row[3].items():
-                            if key.startswith("["):
-                                found.setdefault(key.strip("[]'\""), set()).update(part[3])
-        return {key: frozenset(classes) for key, classes in found.items()}
+    def _has(self, path: str, name: str, member: str) -> bool:
+        definition = self._graph.definition(path, name)
+        return (path, name) not in self.broad and definition is not None and member in definition.parts

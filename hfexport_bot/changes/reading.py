@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from hfexport_bot.changes import policy
@@ -12,6 +12,7 @@ from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import is_test_or_doc
 from hfexport_bot.changes.modules import Modules
 from hfexport_bot.changes.store import keep_facts, load_facts
+from hfexport_bot.changes.symbols import Compared, compare
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout
 
@@ -19,27 +20,29 @@ from hfexport_bot.schema import Layout
 class Sides:
     """Every file's facts on base and head, by path; those of a file that did not change are the same object."""
 
-    def __init__(self, base: StoredTree, head: StoredTree, layout: Layout) -> None:
+    def __init__(self, base: StoredTree, head: StoredTree, layout: Layout, changes: Iterable[FileChange]) -> None:
         self.blobs = (base.blobs(), head.blobs())
         self._layout = layout
-        self._trees = (base, head)
+        changed = {path for change in changes for path in (change.old, change.new) if path}
         wanted = [{path: blob for path, blob in side.items() if self._is_read(path)} for side in self.blobs]
-        with _many_objects():
-            facts = _facts({blob for side in wanted for blob in side.values()}, (base, head))
+        compared = {side[path] for side in self.blobs for path in changed & side.keys() if path.endswith(".py")}
+        facts, read = _facts({blob for side in wanted for blob in side.values()} | compared, (base, head))
         self.base: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[0].items() if blob in facts}
         self.head: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[1].items() if blob in facts}
+        self._facts = facts
+        missing = compared - read.keys()
+        self._sources = read | {
+            blob: source for tree in (base, head) for blob, source in tree.contents(sorted(missing)).items()
+        }
 
-    def sources(self, changes: Iterable[FileChange]) -> Callable[[FileChange], tuple[bytes | None, bytes | None]]:
-        """The bytes of changed files on each side, read in one go."""
-        olds = {path: self.blobs[0][path] for change in changes if (path := change.old) and path in self.blobs[0]}
-        news = {path: self.blobs[1][path] for change in changes if (path := change.new) and path in self.blobs[1]}
-        old, new = (
-            self._trees[0].contents(sorted(set(olds.values()))),
-            self._trees[1].contents(sorted(set(news.values()))),
-        )
-        return lambda change: (
-            old.get(olds.get(change.old or "", "")),
-            new.get(news.get(change.new or "", "")),
+    def compare(self, change: FileChange) -> Compared:
+        """What differs between the two sides of a changed file."""
+        old, new = (side.get(path or "", "") for side, path in zip(self.blobs, (change.old, change.new), strict=True))
+        return compare(
+            change.path,
+            self._sources.get(old),
+            self._sources.get(new),
+            (self._facts.get(old), self._facts.get(new)),
         )
 
     def modules(self) -> Modules:
@@ -57,20 +60,22 @@ class Sides:
         return policy.is_read(path) if self._layout is Layout.TRANSFORMERS else not is_test_or_doc(path)
 
 
-def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> dict[str, Facts]:
+def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> tuple[dict[str, Facts], dict[str, bytes]]:
+    """The facts of some blobs, and the bytes of those that were read for it."""
     found = load_facts(sorted(blobs))
     missing = blobs - found.keys()
-    read: dict[str, Facts] = {}
+    sources: dict[str, bytes] = {}
     for tree in trees:
-        sources = tree.contents(sorted(missing - read.keys())) if missing - read.keys() else {}
-        read |= {blob: read_facts(source) for blob, source in sources.items()}
+        left = sorted(missing - sources.keys())
+        sources |= tree.contents(left) if left else {}
+    read = {blob: read_facts(source) for blob, source in sources.items()}
     keep_facts(read)
-    return found | read
+    return found | read, sources
 
 
 @contextmanager
-def _many_objects() -> Iterator[None]:
-    """Without the garbage collector, which would look through everything that was read again and again."""
+def many_objects() -> Iterator[None]:
+    """Without the garbage collector, which would look through all facts again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

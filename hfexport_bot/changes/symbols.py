@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hfexport_bot.changes.facts import MAX_BYTES, import_rows
+from hfexport_bot.changes.facts import MAX_BYTES, Facts, import_rows
 from hfexport_bot.changes.modeling import SourceError, alike, parse
 from hfexport_bot.changes.units import BODY, WHOLE, Units, take_apart
 
@@ -42,15 +43,24 @@ class Compared:
     both_broken: bool = False
 
 
-def compare(path: str, old: bytes | None, new: bytes | None) -> Compared:
-    """Find the changed definitions of one file; None is a side that has no such file."""
+def compare(
+    path: str, old: bytes | None, new: bytes | None, facts: tuple[Facts | None, Facts | None] = (None, None)
+) -> Compared:
+    """Find the changed definitions of one file; None is a side that has no such file.
+
+    Where the facts of both sides are known, only statements that are not on both sides alike are parsed.
+    """
     units: list[Units | None] = []
     error: SourceError | None = None
-    for source in (old, new):
+    known: list[dict[str, str]] = [{}, {}]
+    if old is not None and new is not None and all(each is not None and not each.error for each in facts):
+        known = [{name: row[0] for name, row in each.rows.items()} for each in facts if each is not None]
+        old, new = _without_common(old, new, [each.spans for each in facts if each is not None])
+    for source, kinds in zip((old, new), known, strict=True):
         try:
             if source is not None and len(source) > MAX_BYTES:
                 raise SourceError(f"larger than {MAX_BYTES >> 20} MiB, so that it is not read", 0)
-            units.append(take_apart(parse(source)) if source is not None else Units({}, [], []))
+            units.append(take_apart(parse(source), kinds) if source is not None else Units())
         except SourceError as problem:
             error = problem
             units.append(None)
@@ -65,11 +75,30 @@ def compare(path: str, old: bytes | None, new: bytes | None) -> Compared:
         return Compared(tuple(Symbol(path, name) for name in before.definitions.keys() | after.definitions.keys()))
 
 
+def _without_common(old: bytes, new: bytes, spans: Sequence[Sequence[tuple[int, int]]]) -> tuple[bytes, bytes]:
+    """Two versions of a file with the lines of those statements blank that both have."""
+    lines = [source.splitlines() for source in (old, new)]
+    texts = [
+        [b"\n".join(side[first - 1 : last]) for first, last in places]
+        for side, places in zip(lines, spans, strict=True)
+    ]
+    common = Counter(texts[0]) & Counter(texts[1])
+    for side, places, own in zip(lines, spans, texts, strict=True):
+        left = common.copy()
+        for (first, last), text in zip(places, own, strict=True):
+            if left[text] > 0:
+                left[text] -= 1
+                side[first - 1 : last] = [b""] * (last - first + 1)
+    before, after = (b"\n".join(side) + b"\n" for side in lines)
+    return before, after
+
+
 def _differences(path: str, old: Units, new: Units) -> Iterator[Symbol]:
     for name in dict.fromkeys((*new.definitions, *old.definitions)):
         before, after = old.definitions.get(name), new.definitions.get(name)
         if before is None or after is None:
-            how = "changed" if name == BODY else "added" if before is None else "removed"
+            both = name == BODY or (old.kind(name) and new.kind(name))
+            how = "changed" if both else "added" if before is None else "removed"
             yield Symbol(path, name, WHOLE, how)
         else:
             yield from (Symbol(path, name, *found) for found in _parts(before.parts, after.parts))

@@ -7,7 +7,7 @@ Facts (`facts`) are read from these units, and two versions of a file are compar
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hfexport_bot.changes.modeling import is_documenting
@@ -38,16 +38,23 @@ class Unit:
 
 @dataclass(frozen=True)
 class Units:
-    """A file's definitions by name, and its imports of module level (those for type checkers included)."""
+    """A file's definitions by name, and its imports of module level (those for type checkers included). ``known`` are
+    the kinds, by name, of what the file defines elsewhere than in what was taken apart."""
 
-    definitions: dict[str, Unit]
-    imports: list[ast.Import | ast.ImportFrom]
-    offers: list[ast.stmt]
+    definitions: dict[str, Unit] = field(default_factory=dict)
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    offers: list[ast.stmt] = field(default_factory=list)
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    def kind(self, name: str) -> str:
+        """The kind of a definition; empty where there is none of that name."""
+        found = self.definitions.get(name)
+        return found.kind if found else self.known.get(name, "")
 
 
-def take_apart(module: ast.Module) -> Units:
+def take_apart(module: ast.Module, known: Mapping[str, str] | None = None) -> Units:
     """Sort the statements of a file. A name that is defined twice, as under ``if`` and ``else``, is one unit."""
-    units = Units({}, [], [])
+    units = Units(known=known or {})
     for statement, conditions in _flat(module.body):
         for condition in conditions:
             _unit(units, BODY, "body", statement).add(WHOLE, condition)
@@ -83,7 +90,7 @@ def _sort(units: Units, node: ast.stmt) -> None:
     elif isinstance(node, ast.Pass) or is_text(node):
         pass
     elif isinstance(node, ast.Expr) and (name := _registered(node, units)):
-        _constant(units.definitions[name], node, node.value)
+        _constant(_unit(units, name, "constant", node), node, node.value)
     else:
         _unit(units, BODY, "body", node).add(WHOLE, node)
 
@@ -115,7 +122,7 @@ def _class(unit: Unit, node: ast.ClassDef) -> None:
 def _assignment(units: Units, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
     names = _targets(node)
     root = _root(node.targets[0]) if isinstance(node, ast.Assign) else _root(node.target)
-    if not names and root in units.definitions:  # `REGISTRY["x"] = y`
+    if not names and units.kind(root):  # `REGISTRY["x"] = y`
         names = [root]
     if _OFFERS.intersection([*names, root]):
         units.offers.append(node)
@@ -154,7 +161,7 @@ def _registered(node: ast.Expr, units: Units) -> str | None:
     """The constant that a statement such as ``REGISTRY.update({...})`` adds to."""
     if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         root = _root(node.value.func)
-        if root in units.definitions and units.definitions[root].kind == "constant":
+        if units.kind(root) == "constant":
             return root
     return None
 

@@ -61,6 +61,8 @@ class _Walker:
         #: Names met so far that the function at hand has not bound, each with what follows it.
         self.pending: list[tuple[str, tuple[str, ...]]] = []
         self._bound: set[str] = set()
+        #: What a method calls its object or class.
+        self._first = ""
         self._depth = 0
         self._method = method
         self._word = word
@@ -147,6 +149,8 @@ class _Walker:
             self.pending.append((node.args[0].id, (str(word),)))
         elif name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             self.attrs.add(str(node.args[1].value))
+        if name and name == self._first:  # `cls(...)`
+            self.own.add("__init__")
         for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
             self.walk(each)
 
@@ -166,6 +170,8 @@ class _Walker:
         self.pending, self._bound = [], set()
         arguments = [*node.args.posonlyargs, *node.args.args]
         first = arguments[0].arg if arguments and self._method and self._depth == 0 else ""
+        if self._depth == 0:
+            self._first = first
         extra = [each for each in (node.args.vararg, node.args.kwarg) if each]
         self._bound.update(each.arg for each in (*arguments, *node.args.kwonlyargs, *extra))
         self._depth += 1

@@ -1,0 +1,92 @@
+"""What the configurations and tests of a model name: other types of models, and keys of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+
+from hfexport_bot.changes import policy
+from hfexport_bot.changes.graph import Graph
+
+
+class Naming:
+    """Looks names up in the configurations and tests of models, each model a folder."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._modules = graph.modules
+        self.names = cache(self._find_named)
+
+    def _find_named(self, folder: str, model_type: str) -> bool:
+        """Whether the configurations or tests of a model's folder name a type of model, or a class of it."""
+        if not folder.startswith(policy.MODELS):
+            return False
+        tests = f"tests/models/{folder.removeprefix(policy.MODELS)}"
+        classes = self._classes_of_type.get(model_type, frozenset())
+        for path in (*self._folders.get(tests, ()), *self._folders.get(folder, ())):
+            test = path.startswith(tests)
+            if not test and not path.startswith(f"{folder}/configuration_"):
+                continue
+            for facts in self._modules.facts[path]:
+                for name, row in facts.rows.items():
+                    for key, part in row[3].items():
+                        if test and policy.is_check(key or name):
+                            continue
+                        if model_type in part[3] or (test and not classes.isdisjoint(part[0])):
+                            return True
+        return False
+
+    def may_ask_for(self, path: str, entry: str) -> bool:
+        """Whether a model's code may look an entry up: its configurations or tests, those of models that use its code,
+        or what testers have in common name the key. Code of no model may always."""
+        folder = path.rpartition("/")[0]
+        if not folder.startswith(policy.MODELS):
+            return True
+        key = entry.strip("[]'\"")
+        return key in self._common_words or any(
+            self.names(each, key) for each in (folder, *self._borrowers.get(folder, ()))
+        )
+
+    @cached_property
+    def _common_words(self) -> frozenset[str]:
+        """Strings that the testers of all models have in common."""
+        return frozenset(
+            word
+            for path in self._folders.get(policy.TESTS.rstrip("/"), ())
+            for facts in self._modules.facts[path]
+            for name, row in facts.rows.items()
+            for key, part in row[3].items()
+            if not policy.runs_in_a_test_only(name, key)
+            for word in part[3]
+        )
+
+    @cached_property
+    def _borrowers(self) -> Mapping[str, frozenset[str]]:
+        """Each model's folder, and those whose modeling files import from it."""
+        found: dict[str, set[str]] = {}
+        for path, versions in self._modules.facts.items():
+            folder = path.rpartition("/")[0]
+            if folder.startswith(policy.MODELS) and not folder.startswith(policy.AUTO.rstrip("/")):
+                for row in (row for facts in versions for row in facts.imports if row.level > 1):
+                    module = self._modules.module(path, row.level, row.module) or ""
+                    if module.startswith(policy.MODELS) and not module.startswith(f"{folder}/"):
+                        found.setdefault(module.rpartition("/")[0], set()).add(folder)
+        return {folder: frozenset(users) for folder, users in found.items()}
+
+    @cached_property
+    def _folders(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self._modules.facts:
+            found.setdefault(path.rpartition("/")[0], []).append(path)
+        return found
+
+    @cached_property
+    def _classes_of_type(self) -> Mapping[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for path, versions in self._modules.facts.items():
+            if path.startswith(policy.AUTO):
+                for facts in versions:
+                    for row in facts.rows.values():
+                        for key, part in row[3].items():
+                            if key.startswith("["):
+                                found.setdefault(key.strip("[]'\""), set()).update(part[3])
+        return {key: frozenset(classes) for key, classes in found.items()}

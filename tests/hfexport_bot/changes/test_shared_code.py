@@ -1,0 +1,117 @@
+"""Changes of code that all models share: what of it is on an exported path, worked out by hand on a small checkout."""
+
+from __future__ import annotations
+
+import pytest
+
+from hfexport_bot.changes.affected import NOT_EXPORTED
+from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, affected, generate_only, not_run, run
+
+FAR_CONFIG = SRC + "models/far/configuration_far.py"
+GENERATING = {"ToyForCausalLM", "FarForCausalLM"}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "classes"),
+    [
+        ("modeling_utils.py", "self.config = config", "self.conf = config", ALL),
+        ("modeling_utils.py", "self.init_weights()", "self.init_weights(1)", ALL),
+        ("modeling_utils.py", "cls.read(path, Quantizer())", "cls.read(path, 1)", set()),
+        ("modeling_utils.py", "quantizer.prepare()", "quantizer", set()),
+        ("modeling_utils.py", "return mask", "return -mask", set()),
+        ("quantizers/__init__.py", "return 1", "return 2", set()),
+        ("configuration_utils.py", "settle(self, kwargs): return 1", "settle(self, kwargs): return 2", ALL),
+        ("configuration_utils.py", "to_file(self, path): return 1", "to_file(self, path): return 2", set()),
+    ],
+)
+def test_of_broad_bases_only_what_construction_and_forward_reach_counts(
+    file: str, old: str, new: str, classes: set[str]
+) -> None:
+    assert affected(run({SRC + file: (old, new)})) == classes
+
+
+def test_greedy_decoding_affects_generate_alone() -> None:
+    selection = run({SRC + "generation/utils.py": ("_next(self): return 1", "_next(self): return 2")})
+    assert affected(selection) == set()
+    assert generate_only(selection) == {"ToyForCausalLM", "FarForCausalLM"}
+
+
+def test_a_registry_is_looked_up_by_the_keys_that_configurations_name_unless_the_key_is_a_literal() -> None:
+    edit = {SRC + "activations.py": ("class Gelu: pass", "class Gelu: x = 1")}
+    assert affected(run(edit)) == ALL
+    far_config = SRC + "models/far/configuration_far.py"
+    silu = {far_config: FILES[far_config].replace("gelu", "silu")}
+    assert affected(run(edit, silu)) == {"ToyModel", "ToyForCausalLM"}
+    tester = "class FarModelTester:\n    def get_config(self): return FarConfig(act='gelu')\n"
+    assert affected(run(edit, silu | {"tests/models/far/test_modeling_far.py": tester})) == ALL
+    assert affected(run(edit, silu | {"tests/causal_lm_tester.py": tester})) == ALL
+    far = FILES[FAR].replace("class FarLayer:", "from ..toy.modeling_toy import ToyLayer\nclass FarLayer:")
+    borrowing = {
+        FAR: far.replace("FarLayer(config)", "ToyLayer(config)"),
+        (toy_config := SRC + "models/toy/configuration_toy.py"): FILES[toy_config].replace("gelu", "silu"),
+    }
+    assert affected(run(edit, borrowing)) == ALL
+    literal = {FAR: FILES[FAR].replace("ACT2FN[config.act]", 'ACT2FN["silu"]')}
+    assert affected(run(edit, literal)) == {"ToyModel", "ToyForCausalLM"}
+    other = {FAR: FILES[FAR].replace("ACT2FN[config.act]", 'ACT2FN["gelu"]')}
+    assert affected(run(edit, other)) == ALL
+
+
+def test_a_configuration_for_generation_affects_generate_alone() -> None:
+    config = SRC + "generation/configuration_utils.py"
+    selection = run({config: ("self.length = 1", "self.length = 2")})
+    assert affected(selection) == set()
+    assert generate_only(selection) == GENERATING
+    # The configuration of every model asks for these.
+    assert affected(run({config: ('{"length": 1}', '{"length": 2}')})) == ALL
+
+
+@pytest.mark.parametrize("edit", [("self.standardize()", "1"), ("return self.rope", "return -self.rope"), ("1", "2")])
+def test_what_is_about_rope_affects_models_whose_configuration_has_its_parameters(edit: tuple[str, str]) -> None:
+    rope = {FAR_CONFIG: FILES[FAR_CONFIG].replace("size:", "rope_parameters: dict | None = None\n    size:")}
+    file = SRC + "modeling_rope_utils.py"
+    selection = run({file: edit}, rope)
+    assert affected(selection) == {"FarModel", "FarForCausalLM"}
+    assert run({file: edit}).affected == ()
+
+
+def test_a_configuration_is_validated_by_methods_that_nothing_names() -> None:
+    assert affected(run({SRC + "configuration_utils.py": ("self.size > 0", "self.size > 1")})) == ALL
+
+
+def test_kernels_of_the_hub_and_plans_for_devices_are_on_no_exported_path() -> None:
+    kernels = SRC + "integrations/hub_kernels.py"
+    assert run({kernels: ('"Norm": 1', '"Norm": 2')}).affected == ()
+    plan = {FAR_CONFIG: FILES[FAR_CONFIG].replace("size:", "base_model_tp_plan = {}\n    size:")}
+    selection = run({FAR_CONFIG: ("base_model_tp_plan = {}", "base_model_tp_plan = None")}, plan)
+    assert selection.affected == ()
+    assert not_run(selection) == {f"{FAR_CONFIG}:FarConfig.base_model_tp_plan": NOT_EXPORTED}
+
+
+@pytest.mark.parametrize("attribute", ["_tp_plan", "_no_split_modules", "_keys_to_ignore_on_load_unexpected"])
+def test_what_a_model_says_of_loading_is_on_no_exported_path(attribute: str) -> None:
+    said = {FAR: FILES[FAR].replace("config: FarConfig", f"config: FarConfig\n    {attribute} = 1")}
+    assert run({FAR: (f"{attribute} = 1", f"{attribute} = 2")}, said).affected == ()
+    ties = {FAR: FILES[FAR].replace("config: FarConfig", "config: FarConfig\n    _tied_weights_keys = 1")}
+    assert affected(run({FAR: ("_tied_weights_keys = 1", "_tied_weights_keys = 2")}, ties)) == {
+        "FarModel",
+        "FarForCausalLM",
+    }
+
+
+def test_a_helper_beside_what_tests_import_from_a_common_file_affects_nothing() -> None:
+    common, test = "tests/test_modeling_common.py", "tests/models/toy/test_modeling_toy.py"
+    files = {
+        common: """
+from .elsewhere.mixins import OtherMixin
+class ModelTesterMixin:
+    def test_rope(self): return set_rope(self)
+def set_rope(config): return 1
+""",
+        test: """
+from ...test_modeling_common import ModelTesterMixin, OtherMixin
+class ToyModelTest(ModelTesterMixin, OtherMixin):
+    all_model_classes = (ToyModel,)
+""",
+    }
+    assert run({common: ("return 1", "return 2")}, files).affected == ()
