@@ -5,7 +5,7 @@ All text that the code under test can influence passes through `hfexport_bot.rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,9 +28,9 @@ from hfexport_bot.reporting.summary import (
     sample_lines,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
+from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue
 from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
-from hfexport_bot.verdicts.upstream import best_match, known_issues
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
 MAX_CHARS = 65_000
@@ -44,6 +44,8 @@ SECTION_RESERVE = 300
 
 NAMES_SHOWN = 20
 DETAILS_SHOWN = 8
+#: How many causes of a section come with the text of an issue to file: it is half of an entry.
+ISSUES_OFFERED = 10
 
 
 _T = TypeVar("_T")
@@ -139,8 +141,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _sections(report: Report) -> Iterable[Section[Any]]:
-    def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[Cause]:
-        return Section(title, "cause", causes(cases), lambda cause: _cause(cause, report), "\n\n")
+    def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[tuple[int, Cause]]:
+        numbered = list(enumerate(causes(cases)))
+        return Section(title, "cause", numbered, lambda item: _cause(item[1], report, item[0] < ISSUES_OFFERED), "\n\n")
 
     if report.command == "check":
         yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
@@ -182,7 +185,7 @@ def _item(case: CaseReport) -> str:
     return f"- {code(str(case.id), 300)}{said}" + (f" ({details})" if details else "")
 
 
-def _cause(cause: Cause, report: Report) -> str:
+def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     first = cause.first
     error, location = html_code(cause.error_type, 80), cause.location
     place = f"at {html_code(str(location), 160)}" if location else ""
@@ -197,29 +200,18 @@ def _cause(cause: Cause, report: Report) -> str:
     if len(cause.cases) > 1 or len(cause.classes) == 1:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
     lines += [f"- {code(detail, 300)}" for detail in first.details[:DETAILS_SHOWN]]
-    lines += [f"- {line}" for line in _upstream(first, report.versions)]
-    lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", "", "</details>"]
+    issue = known_issue(first, report.versions)
+    lines += [f"- {issue_line(issue)}"] if issue else []
+    lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", ""]
+    text = issue_text(first, report) if offer_issue and issue is None else ""
+    lines += [text, ""] if text else []
+    lines.append("</details>")
     return "\n".join(lines)
 
 
 def _names(names: Sequence[str]) -> str:
     text = ", ".join(code(name, 300) for name in names[:NAMES_SHOWN])
     return text + (f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else "")
-
-
-def _upstream(case: CaseReport, versions: Mapping[str, str]) -> Iterable[str]:
-    """The issue elsewhere that a failure may be, if any is known."""
-    outcome = case.head or case.base
-    issue = best_match(case.id.backend, outcome, versions, known_issues()) if outcome else None
-    if issue is None:
-        return
-    offered = "wrong numbers on this backend are also known from" if issue.operators else "may be"
-    affected = "; affects " + ", ".join(f"{name} {range_}" for name, range_ in issue.versions.items())
-    state = issue.state + (affected if issue.versions else "")
-    ours = f"our exporters work around it: {code(issue.workaround)}" if issue.workaround else ""
-    what_to_do = "; ".join(part for part in (issue.advice, ours) if part)
-    # Not a link: GitHub would tell the other repository of every report that mentions it.
-    yield f"{offered} {code(issue.reference)} ({code(issue.title)}, {state}): {what_to_do}"
 
 
 def _remark(remark: Remark) -> str:

@@ -1,0 +1,78 @@
+"""What a failure has to do with others' code: the issue that it may be, or the text of one to file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hfexport_bot.reporting.reproduce import reproduce
+from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
+from hfexport_bot.reporting.text import code, fenced, one_line
+from hfexport_bot.schema import STAGES, CaseReport, Outcome, OutcomeKind, Report
+from hfexport_bot.verdicts.compare import first_line
+from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues
+
+#: Outcomes that an issue elsewhere can be about.
+_FAULTS = frozenset({OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PARITY})
+
+#: The longest title that GitHub takes is 256 characters.
+TITLE_CHARS = 200
+
+
+def known_issue(case: CaseReport, versions: Mapping[str, str]) -> UpstreamIssue | None:
+    """The issue elsewhere that a case's failure may be."""
+    outcome = case.head or case.base
+    return best_match(case.id.backend, outcome, versions, known_issues()) if outcome else None
+
+
+def issue_line(issue: UpstreamIssue) -> str:
+    """An issue, its state, and what to do about it."""
+    offered = "wrong numbers on this backend are also known from" if issue.operators else "may be"
+    affected = "; affects " + ", ".join(f"{name} {range_}" for name, range_ in issue.versions.items())
+    state = issue.state + (affected if issue.versions else "")
+    ours = f"our exporters work around it: {code(issue.workaround)}" if issue.workaround else ""
+    what_to_do = "; ".join(part for part in (issue.advice, ours) if part)
+    # Not a link: GitHub would tell the other repository of every report that mentions it.
+    return f"{offered} {code(issue.reference)} ({code(issue.title)}, {state}): {what_to_do}"
+
+
+def issue_text(case: CaseReport, report: Report) -> str:
+    """A collapsed block with an issue to be filed: title, error, command and versions. Empty where there is no fault
+    of an exporter or a runtime to tell of.
+
+    It is Markdown inside a fenced block, and what comes from the untrusted side stands in a fence of its own there
+    too, so that it is text wherever it is pasted.
+    """
+    outcome = case.head or case.base
+    if outcome is None or outcome.kind not in _FAULTS or outcome.stage in STAGES["prepare"]:
+        return ""
+    target = BACKENDS[case.id.backend]
+    stage = f"`{outcome.stage}`" if outcome.stage in STAGE_NAMES else "an unknown stage"
+    fault = {
+        OutcomeKind.PARITY: f"The {target} export runs, but gives other numbers than eager PyTorch.",
+        OutcomeKind.UNSUPPORTED: f"It exports to {target}, but the runtime does not take the program.",
+    }.get(outcome.kind, f"The export to {target} fails in stage {stage}.")
+    versions = ", ".join(f"{name} {version}" for name, version in list(report.versions.items())[:12])
+    text = [
+        f"Title: {_title(case, outcome)}",
+        "",
+        fault,
+        "",
+        fenced(outcome.message or outcome.error_type, max_lines=12, max_chars=900),
+        "",
+        "To reproduce:",
+        "",
+        fenced(reproduce(case.id, report.rerun), max_chars=1_000),
+        "",
+        f"Versions: {code(versions, 400)}",
+    ]
+    block = fenced("\n".join(text), max_lines=100, max_chars=10_000)
+    return f"<details><summary>no upstream issue is known: the text of one</summary>\n\n{block}\n\n</details>"
+
+
+def _title(case: CaseReport, outcome: Outcome) -> str:
+    kind = outcome.error_type.rpartition(".")[2]
+    message = first_line(outcome.message)
+    said = (
+        "wrong numbers" if outcome.kind is OutcomeKind.PARITY else ": ".join(part for part in (kind, message) if part)
+    )
+    return one_line(f"[{BACKENDS[case.id.backend]}] {case.id.class_name}: {said or outcome.kind.value}", TITLE_CHARS)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text
+from hfexport_bot.schema import CaseReport, Outcome, OutcomeKind, Report
+
+
+def inside(markdown: str) -> str:
+    """What stands in the only fenced block of a collapsed block: what a person copies."""
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    assert [token.type for token in tokens] == ["html_block", "fence", "html_block"]
+    assert tokens[0].content.startswith("<details><summary>")
+    assert tokens[2].content.strip() == "</details>"
+    return tokens[1].content
+
+
+def broken(report: Report, **changes: object) -> CaseReport:
+    """The first case of the report, which fails in the trace, with some of its outcome changed."""
+    case = report.cases[0]
+    assert case.head is not None
+    return case.model_copy(update={"head": case.head.model_copy(update=changes)})
+
+
+def test_an_issue_to_file_has_title_error_command_and_versions(run_report: Report) -> None:
+    assert inside(issue_text(run_report.cases[0], run_report)) == (
+        "Title: [torch.export] Branch: GuardOnDataDependentSymNode: Could not guard on data-dependent expression "
+        "Eq(u0, 1)\n"
+        "\n"
+        "The export to torch.export fails in stage `trace`.\n"
+        "\n"
+        "```text\nCould not guard on data-dependent expression Eq(u0, 1)\n\nif x.sum() > 0:\n```\n"
+        "\n"
+        "To reproduce:\n"
+        "\n"
+        "```text\nhfexport-bot check models/modeling_tiny.py:Branch --backend dynamo\n```\n"
+        "\n"
+        "Versions: `torch 2.13.0`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (OutcomeKind.PARITY, "The torch.export export runs, but gives other numbers than eager PyTorch."),
+        (OutcomeKind.UNSUPPORTED, "It exports to torch.export, but the runtime does not take the program."),
+    ],
+)
+def test_it_says_what_is_wrong(run_report: Report, kind: OutcomeKind, said: str) -> None:
+    assert said in inside(issue_text(broken(run_report, kind=kind), run_report))
+
+
+def test_nothing_is_to_be_filed_where_no_exporter_is_at_fault(run_report: Report) -> None:
+    for kind in set(OutcomeKind) - {OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PARITY}:
+        assert issue_text(broken(run_report, kind=kind), run_report) == ""
+    for stage in ("source", "eager"):
+        assert issue_text(broken(run_report, stage=stage), run_report) == ""
+    assert issue_text(run_report.cases[0].model_copy(update={"head": None, "base": None}), run_report) == ""
+
+
+NASTY = (
+    "@octocat </details> [a](https://evil.example) #2\n```\n````text\n# heading\n<img src=x>\n~~~\n\x1b[31m\u202e" * 30
+)
+
+
+def test_hostile_text_is_text_in_the_report_and_where_it_is_pasted(run_report: Report) -> None:
+    case = broken(run_report, message=NASTY, error_type=NASTY[:300], stage=NASTY[:300], kind=OutcomeKind.ERROR)
+    versions = {f"torch{NASTY}": NASTY}
+    pasted = inside(issue_text(case, run_report.model_copy(update={"versions": versions})))
+    assert len(pasted) < 5_000
+    title, _, body = pasted.partition("\n")
+    assert len(title) <= TITLE_CHARS + len("Title: ")
+    assert not re.search(r"[\u202e\x1b]", pasted)
+    tokens = list(MarkdownIt("commonmark").parse(body))
+    assert [token.type for token in tokens if token.type in ("fence", "heading_open", "html_block")] == ["fence"] * 2
+    children = [child for token in tokens for child in token.children or ()]
+    assert "octocat" not in "".join(child.content for child in children if child.type == "text")
+    assert not {"link_open", "image", "html_inline"} & {child.type for child in children}
+
+
+def test_an_empty_outcome_has_a_text_too(run_report: Report) -> None:
+    empty = run_report.cases[0].model_copy(update={"head": Outcome(kind=OutcomeKind.ERROR, stage="lower")})
+    assert "Title: [torch.export] Branch: error\n" in inside(issue_text(empty, run_report))
