@@ -224,6 +224,26 @@ def list_workarounds(backend: str | None, as_json: bool, update: Path | None) ->
     return FINDINGS if any(each.unresolved for each in found) else CLEAN
 
 
+@cli.group()
+def upstream() -> None:
+    """The issues elsewhere that a failure may be."""
+
+
+@upstream.command("stale")
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT.JSON...")
+def list_stale(reports: tuple[Path, ...]) -> None:
+    """List the known issues that no case of some reports was an instance of.
+
+    It tells something after a sweep over many models only. An issue whose workaround acted counts as met.
+    """
+    from hfexport_bot.reporting import read_reports
+    from hfexport_bot.reporting.upstream import render_stale
+    from hfexport_bot.verdicts.upstream import known_issues, stale
+
+    known = known_issues()
+    click.echo(render_stale(stale(read_reports("REPORT.JSON", reports), known), len(known)))
+
+
 def _carry_out(
     process: _Process,
     work: Callable[[Overrides, Surroundings], Finished],

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from hfexport_bot.changes.affected import Selection, select
 from hfexport_bot.changes.exporters import recorded_hits
@@ -35,6 +33,7 @@ from hfexport_bot.execution.session import (
 )
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.reporting import read_reports
 from hfexport_bot.sample import take_sample, without_done
 from hfexport_bot.schema import (
     Backend,
@@ -119,10 +118,10 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
 
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    reports = tuple(_read_reports("--record", around.records))
+    reports = tuple(read_reports("--record", around.records))
     selection = _select(git, pair, layout, engines, reports, around.files)
     every = _plan(selection, settings, engines)
-    for report in _read_reports("--rest", [around.rest] if around.rest else []):
+    for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, base_sha, head_sha)
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
     planned = taken.planned
@@ -207,7 +206,7 @@ def detect_affected(
     )
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    return _select(git, pair, layout, engines, tuple(_read_reports("--record", records)), files)
+    return _select(git, pair, layout, engines, tuple(read_reports("--record", records)), files)
 
 
 def _select(
@@ -328,17 +327,6 @@ def _engines(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engi
 
 def _plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:
     return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
-
-
-def _read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
-    for path in paths:
-        try:
-            yield Report.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{option}: {path} cannot be read: {error.strerror}") from None
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise UsageError(f"{option}: {path} is no report.json of this version of hfexport-bot: {first}") from None
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from hfexport_bot.errors import UsageError
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import Report
 
-__all__ = ["write_reports"]
+__all__ = ["read_reports", "write_reports"]
+
+
+def read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
+    """Read what `write_reports` wrote as ``report.json``. Raises `UsageError`, which names ``option``, for a file that
+    is none or cannot be read."""
+    for path in paths:
+        try:
+            yield Report.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{option}: {path} cannot be read: {error.strerror}") from None
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise UsageError(f"{option}: {path} is no report.json of this version of hfexport-bot: {first}") from None
 
 
 def write_reports(report: Report, out: Path) -> dict[str, Path]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from tabulate import tabulate
 
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
@@ -76,3 +78,14 @@ def _title(case: CaseReport, outcome: Outcome) -> str:
         "wrong numbers" if outcome.kind is OutcomeKind.PARITY else ": ".join(part for part in (kind, message) if part)
     )
     return one_line(f"[{BACKENDS[case.id.backend]}] {case.id.class_name}: {said or outcome.kind.value}", TITLE_CHARS)
+
+
+def render_stale(found: Sequence[UpstreamIssue], known: int) -> str:
+    """A table for a terminal of the entries that nothing is an instance of, out of as many as there are."""
+    if not found:
+        return f"each of the {known} known upstream issues was met"
+    rows = [(each.id, f"{each.url} ({each.state})", each.workaround) for each in found]
+    table = tabulate(
+        rows, headers=("id", "issue", "workaround that hides it"), tablefmt="simple", disable_numparse=True
+    )
+    return f"{table}\n\n{len(found)} of {known} known upstream issues were not met"

@@ -5,8 +5,9 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text
+from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text, render_stale
 from hfexport_bot.schema import CaseReport, Outcome, OutcomeKind, Report
+from hfexport_bot.verdicts.upstream import known_issues
 
 
 def inside(markdown: str) -> str:
@@ -84,3 +85,17 @@ def test_hostile_text_is_text_in_the_report_and_where_it_is_pasted(run_report: R
 def test_an_empty_outcome_has_a_text_too(run_report: Report) -> None:
     empty = run_report.cases[0].model_copy(update={"head": Outcome(kind=OutcomeKind.ERROR, stage="lower")})
     assert "Title: [torch.export] Branch: error\n" in inside(issue_text(empty, run_report))
+
+
+def test_stale_entries_are_listed_and_counted() -> None:
+    known = known_issues()
+    experts = next(issue for issue in known if issue.id == "experts-hit")
+    lines = render_stale((experts,), len(known)).splitlines()
+    assert lines[2].split() == [
+        "experts-hit",
+        "https://github.com/huggingface/transformers/issues/38518",
+        "(open)",
+        "dynamo/model_patches/patch_eager_experts",
+    ]
+    assert lines[-1] == f"1 of {len(known)} known upstream issues were not met"
+    assert render_stale((), 3) == "each of the 3 known upstream issues was met"
