@@ -14,8 +14,8 @@ import torch
 _NODE = re.compile(r"%(\w+)")
 #: ``aten.lgamma.default``, ``aten::lgamma.out``: a namespace and an operator's name.
 _OPERATOR = re.compile(r"\b([a-z]\w*)(?:::|\.)([a-z_]\w*)")
-#: What ONNX Runtime says of a node; inside a function of the model its name tells nothing.
-_RUNTIME_NODE = re.compile(r"(?:implementation for (\w+)\(\d+\) node with name '([^']*)'|in node \((\w+)\))")
+#: How ONNX Runtime names a node.
+_RUNTIME_NODE = re.compile(r"node with name '([^']+)'|in node \((\w+)\)")
 #: Where torch.onnx keeps a node's stack.
 _STACK = "pkg.torch.onnx.stack_trace"
 
@@ -55,27 +55,13 @@ def _stack_in_graphs(text: str, graphs: Iterable[torch.fx.Graph]) -> str | None:
 
 
 def tell_where_in_onnx(error: BaseException, model: Any) -> None:
-    """Add to ONNX Runtime's error on a node where in the traced model that is from, if that is certain.
+    """Add to ONNX Runtime's error on a node where that is from.
 
     Args:
         model: the ``onnx_ir.Model`` that was loaded.
     """
-    found = _RUNTIME_NODE.search(str(error))
-    if found is None:
-        return
-    operator, *names = found.groups()
-    named = {name for name in names if name}
-    stacks = {node.metadata_props.get(_STACK) for node in model.graph if node.name in named}
-    if not any(stacks) and operator:
-        stacks = {node.metadata_props.get(_STACK) for node in model.graph if _becomes(node, operator, model)}
-    stacks -= {None}
-    if len(stacks) == 1:
-        error.add_note(str(stacks.pop()))
-
-
-def _becomes(node: Any, operator: str, model: Any) -> bool:
-    """Whether a node is of an operator, or calls a function with one of it inside."""
-    if node.op_type == operator and node.domain in ("", "ai.onnx"):
-        return True
-    function = model.functions.get(node.op_identifier())
-    return function is not None and any(_becomes(inner, operator, model) for inner in function)
+    named = {name for names in _RUNTIME_NODE.findall(str(error)) for name in names if name}
+    for node in model.graph:
+        if node.name in named and (stack := node.metadata_props.get(_STACK)):
+            error.add_note(stack)
+            return
