@@ -64,6 +64,7 @@ from hfexport_bot.settings import (
     postponed,
     read_settings,
 )
+from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.exporter_targets import lost_targets
 
@@ -155,7 +156,11 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         command="run",
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
-        cases=make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift),
+        cases=blamed(
+            make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift),
+            head_tree,
+            git.changed_lines(base_sha, head_sha),
+        ),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(*notes, *prepared.notes, *lost, *_notes(settings, expired, result)),
         failure=prepared.failure or _failure(result),
@@ -240,7 +245,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     report = Report(
         command="check",
         head=place.revision,
-        cases=make_cases(planned, None, result.head, accepted=accepted),
+        cases=blamed(make_cases(planned, None, result.head, accepted=accepted), tree, {}),
         not_run=tuple(not_planned(selection, settings.tasks)),
         notes=(*prepared.notes, *_notes(settings, expired, result)),
         failure=prepared.failure or _failure(result),

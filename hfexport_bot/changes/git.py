@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ def git_environment() -> dict[str, str]:
     """This process's environment without what redirects git; plain messages, no prompts, no locks."""
     kept = {name: value for name, value in os.environ.items() if name not in _REDIRECTING}
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+#: Where a hunk of a patch begins on head's side, and its number of lines unless that is 1.
+_HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 
 
 class GitError(Exception):
@@ -172,7 +177,22 @@ class Git:
 
     def changed_files(self, base: str, head: str) -> tuple[FileChange, ...]:
         """The files that differ between two commits, renames found, in git's order."""
-        arguments = ("diff-tree", "-r", "-z", "-M", "--name-status", "--no-ext-diff", base, head)
+        return self._changed(base, head)
+
+    def changed_lines(self, base: str, head: str) -> dict[str, frozenset[int]]:
+        """The lines of head's Python files, by path, that base does not have."""
+        kept = ("--diff-filter=AMR", "--", "*.py")
+        patch = self._checked("diff-tree", "-r", "-M", "-p", "-U0", "--no-ext-diff", "--no-textconv", base, head, *kept)
+        # Paths in a patch may be quoted, so they are taken from the list, which has the same order.
+        patches = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
+        found = {}
+        for change, text in zip(self._changed(base, head, *kept), patches, strict=True):
+            spans = [(int(start), int(count or 1)) for start, count in _HUNK.findall(text)]
+            found[change.path] = frozenset(line for start, count in spans for line in range(start, start + count))
+        return found
+
+    def _changed(self, base: str, head: str, *kept: str) -> tuple[FileChange, ...]:
+        arguments = ("diff-tree", "-r", "-z", "-M", "--name-status", "--no-ext-diff", base, head, *kept)
         fields = self._checked(*arguments).split(b"\0")
         changes: list[FileChange] = []
         position = 0

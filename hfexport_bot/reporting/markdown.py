@@ -26,10 +26,11 @@ from hfexport_bot.reporting.summary import (
     row_labels,
     rows,
     sample_lines,
+    source_lines,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue
-from hfexport_bot.schema import CaseReport, NotRun, Report, Revision, VerdictKind
+from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
@@ -196,6 +197,8 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines = [f"<details><summary>{summary}</summary>", ""]
     if first.message.strip():
         lines += [fenced(first.message), ""]
+    if first.blame:
+        lines += _blame(first.blame)
     lines.append(f"- classes: {_names(cause.classes)}")
     if len(cause.cases) > 1 or len(cause.classes) == 1:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
@@ -207,6 +210,15 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines += [text, ""] if text else []
     lines.append("</details>")
     return "\n".join(lines)
+
+
+def _blame(blame: Blame) -> list[str]:
+    where = code(str(blame.location), 300) + (f" in {code(blame.location.function)}" if blame.location.function else "")
+    said = [f"{where}, a line of this change" if blame.changed else where]
+    if blame.ran:
+        said.append(f"it ran as {code(str(blame.ran), 300)}")
+    text = source_lines(blame)
+    return ["; ".join(said) + (":" if text else ""), "", *([fenced(text), ""] if text else [])]
 
 
 def _names(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from hfexport_bot.schema import (
     COMPONENTS,
     STAGES,
     Backend,
+    Blame,
     CaseReport,
     Engine,
     Location,
@@ -156,8 +157,9 @@ class Cause:
 
     @property
     def location(self) -> Location | None:
+        """The line to edit."""
         side = self.first.head or self.first.base
-        return side.location if side else None
+        return self.first.blame.location if self.first.blame else side.location if side else None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -170,6 +172,16 @@ def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
     for case in cases:
         groups.setdefault(cause_of(case), []).append(case)
     return tuple(Cause(tuple(group)) for group in groups.values())
+
+
+def source_lines(blame: Blame) -> str:
+    """The lines around the one that is blamed, numbered, that one marked; empty where there are none. Untrusted
+    text."""
+    width = len(str(blame.first + len(blame.source)))
+    return "\n".join(
+        f"{'>' if number == blame.location.line else ' '} {number:>{width}} | {line}"
+        for number, line in enumerate(blame.source, start=blame.first)
+    )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from hfexport_bot.schema.protocol import (
     StageBegan,
     WorkaroundInfo,
 )
-from hfexport_bot.schema.reports import CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision, Sample
+from hfexport_bot.schema.reports import Blame, CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision, Sample
 from hfexport_bot.schema.words import (
     COMPONENTS,
     MAX_FRAMES,
@@ -69,6 +69,7 @@ __all__ = [
     "STAGES",
     "Axis",
     "Backend",
+    "Blame",
     "CaseFinished",
     "CaseId",
     "CaseReport",

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
-from hfexport_bot.schema.outcomes import Component, Outcome, SourceTry
+from hfexport_bot.schema.outcomes import Component, Location, Outcome, SourceTry
 from hfexport_bot.schema.words import (
     SCHEMA_VERSION,
     Name,
@@ -30,9 +30,20 @@ class Revision(Record):
     sha: str = ""
 
 
+class Blame(Record):
+    """The line to edit for a failure. ``changed``: the change wrote it. ``ran`` is the line that ran, where that is
+    generated or copied from ``location``. ``source`` are the lines around it, the first of them number ``first``."""
+
+    location: Location
+    changed: bool = False
+    ran: Location | None = None
+    first: int = 1
+    source: tuple[str, ...] = ()
+
+
 class CaseReport(Record):
     """One case in the report: ``outcome``, ``stage``, ``message``, ``seconds`` and ``components`` are head's (base's
-    for a removed case); ``base`` and ``head`` hold both sides whole."""
+    for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure."""
 
     id: CaseId
     verdict: VerdictKind
@@ -46,6 +57,7 @@ class CaseReport(Record):
     base: Outcome | None = None
     head: Outcome | None = None
     details: tuple[str, ...] = ()
+    blame: Blame | None = None
 
 
 class NotRun(Record):

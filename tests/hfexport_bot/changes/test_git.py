@@ -28,6 +28,25 @@ def test_changes_with_renames_odd_names_and_mode(repository: Any) -> None:
     }
 
 
+def test_changed_lines_are_those_of_head(repository: Any) -> None:
+    moved = LONG.replace("line 7\n", "")
+    base = repository.commit(
+        {"a.py": "1\n2\n3\n", "cut.py": "1\n2\n", "old.py": LONG, "gone.py": "x\n", "mode.py": "y\n", "a.txt": "1\n"}
+    )
+    (repository.path / "mode.py").chmod(0o755)
+    head = repository.commit(
+        {"a.py": "0\n1\ntwo\n3\n+++ b/x.py\ndiff --git a/y b/y\n", "cut.py": "2\n", "old.py": None, "gone.py": None}
+        | {"né\tw.py": moved + "end\n", "a.txt": "2\n", "added.py": "z\nz\n"}
+    )
+    assert Git(repository.path).changed_lines(base, head) == {
+        "a.py": {1, 3, 5, 6},
+        "added.py": {1, 2},
+        "cut.py": set(),
+        "mode.py": set(),
+        "né\tw.py": {30},
+    }
+
+
 def test_the_users_configuration_changes_nothing(repository: Any) -> None:
     base = repository.commit({"old.py": LONG, ".gitattributes": "*.py diff=shout\n"})
     for name, value in (
@@ -42,6 +61,7 @@ def test_the_users_configuration_changes_nothing(repository: Any) -> None:
     git = Git(repository.path)
     assert git.changed_files(base, head) == (FileChange("old.py", "new.py"),)
     assert git.show(head, "new.py") == LONG.encode()
+    assert git.changed_lines(base, head) == {"new.py": frozenset()}
 
 
 def test_show_and_list(repository: Any) -> None:

@@ -11,6 +11,7 @@ from hfexport_bot.changes.affected import ONLY_TEXT
 from hfexport_bot.reporting.markdown import ISSUES_OFFERED, render
 from hfexport_bot.schema import (
     Backend,
+    Blame,
     CaseId,
     CaseReport,
     Component,
@@ -80,6 +81,24 @@ def test_namesakes_are_told_apart(run_report: Report) -> None:
     markdown = render(run_report.model_copy(update={"cases": (first, other)}))
     assert "| `models/modeling_tiny/Branch` |" in markdown
     assert "| `other/Branch` |" in markdown
+
+
+def test_the_line_that_is_blamed_is_shown_with_those_around_it(run_report: Report) -> None:
+    blame = Blame(
+        location=Location(file="models/modular_tiny.py", line=100, function="forward"),
+        changed=True,
+        ran=Location(file="models/modeling_tiny.py", line=31),
+        first=99,
+        source=("x = x + 1", "if x.sum() > 0:", "    ```</details> @someone"),
+    )
+    cases = [case.model_copy(update={"blame": blame}) for case in run_report.cases[:1]]
+    text = section(render(run_report.model_copy(update={"cases": tuple(cases)})), "Regressions")
+    assert "at <code>models/modular_tiny.py:100</code>" in text
+    assert (
+        "`models/modular_tiny.py:100` in `forward`, a line of this change; it ran as `models/modeling_tiny.py:31`:"
+        in (text)
+    )
+    assert "\n   99 | x = x + 1\n> 100 | if x.sum() > 0:\n  101 |     ```</details> @someone\n````\n" in text
 
 
 def test_one_cause_is_one_entry_with_all_that_helps(run_report: Report) -> None:

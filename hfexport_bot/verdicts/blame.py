@@ -1,0 +1,83 @@
+"""Which line of the code a failure is blamed on, inside the change where that is possible. Pure, but for reading files
+of a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import PurePosixPath
+
+from hfexport_bot.changes.counterparts import editable
+from hfexport_bot.changes.modeling import SourceError
+from hfexport_bot.changes.statements import statement_at, statements
+from hfexport_bot.changes.tree import Tree
+from hfexport_bot.schema import MAX_NAME_CHARS, Blame, CaseReport, Location, Outcome, OutcomeKind
+
+#: Lines shown on either side of the one that is blamed.
+AROUND = 2
+#: Longest line shown.
+_LINE_CHARS = 200
+
+#: Lines of head's files, by path, that the change wrote.
+Changed = Mapping[str, Collection[int]]
+
+
+def blamed(cases: Iterable[CaseReport], head: Tree, changed: Changed) -> tuple[CaseReport, ...]:
+    """The cases, those that fail on head with the line that they are blamed on."""
+    known: dict[tuple[Location, ...], Blame | None] = {}
+    found = []
+    for case in cases:
+        outcome = case.head
+        if outcome is None or outcome.kind is OutcomeKind.PASS or outcome.location is None:
+            found.append(case)
+            continue
+        key = (outcome.location, *outcome.frames)
+        if key not in known:
+            known[key] = blame(outcome, head, changed)
+        found.append(case.model_copy(update={"blame": known[key]}))
+    return tuple(found)
+
+
+def blame(outcome: Outcome, tree: Tree, changed: Changed) -> Blame | None:
+    """The line to look at for a failure: of the frames on its way the innermost whose statement the change wrote, or
+    else the innermost modeling line. For a line that was generated or copied, the one to edit."""
+    frames = outcome.frames or ((outcome.location,) if outcome.location else ())
+    ours = next((frame for frame in frames if _is_changed(tree, frame.file, frame.line, changed)), None)
+    ran = ours or outcome.location
+    if ran is None:
+        return None
+    edit = editable(tree, ran.file, ran.line)
+    if edit is None or (ours and not edit.exact and not PurePosixPath(edit.file).name.startswith("modular_")):
+        # A copy that was changed by hand: its own line tells more than the header of what it was copied from.
+        return _shown(tree, ran, ours is not None)
+    function = edit.owner.rpartition(".")[2]
+    location = Location(file=edit.file[-MAX_NAME_CHARS:], line=edit.line, function=function[:MAX_NAME_CHARS])
+    is_changed = ours is not None or _is_changed(tree, edit.file, edit.line, changed)
+    return _shown(tree, location, is_changed, ran=ran)
+
+
+def _is_changed(tree: Tree, file: str, line: int, changed: Changed) -> bool:
+    """Whether the change wrote a line, or another one of its statement."""
+    lines = changed.get(file)
+    if not lines:
+        return False
+    if line in lines:
+        return True
+    try:
+        statement = statement_at(statements(tree.read(file) or b""), line)
+    except SourceError:
+        return False
+    return statement is not None and statement.touches(lines)
+
+
+def _shown(tree: Tree, location: Location, is_changed: bool, ran: Location | None = None) -> Blame:
+    source = (tree.read(location.file) or b"").decode(errors="replace").splitlines()
+    first = max(1, location.line - AROUND)
+    lines = source[first - 1 : location.line + AROUND] if 0 < location.line <= len(source) else []
+    return Blame(
+        location=location,
+        changed=is_changed,
+        ran=ran,
+        first=first,
+        source=tuple(line[:_LINE_CHARS] for line in lines),
+    )

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.schema import Blame, CaseId, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
+from hfexport_bot.verdicts.blame import blame, blamed
+
+MODELING = "zoo/modeling_tagger.py"
+HELPERS = "zoo/masks.py"
+TREE = MappingTree(
+    {
+        MODELING: "import torch\n\ndef forward(x):\n    y = mask(\n        x\n    )\n    return y\n",
+        HELPERS: "def mask(x):\n    return x\n",
+    }
+)
+
+
+def failure(*frames: tuple[str, int]) -> Outcome:
+    places = tuple(Location(file=file, line=line, function="f") for file, line in frames)
+    modeling = next((place for place in places if "modeling" in place.file), None)
+    return Outcome(kind=OutcomeKind.ERROR, stage="trace", location=modeling, frames=places)
+
+
+def test_the_innermost_frame_that_the_change_wrote() -> None:
+    outcome = failure(("torch/functional.py", 9), (HELPERS, 2), (MODELING, 4))
+    found = blame(outcome, TREE, {MODELING: {4}})
+    assert found == Blame(
+        location=Location(file=MODELING, line=4, function="f"),
+        changed=True,
+        first=2,
+        source=("", "def forward(x):", "    y = mask(", "        x", "    )"),
+    )
+    found = blame(outcome, TREE, {MODELING: {4}, HELPERS: {2}})
+    assert found is not None
+    assert found.location.file == HELPERS
+    assert found.changed
+
+
+def test_another_line_of_the_same_statement_counts_as_changed() -> None:
+    found = blame(failure((MODELING, 4)), TREE, {MODELING: {5}})
+    assert found is not None
+    assert found.changed
+    found = blame(failure((MODELING, 4)), TREE, {MODELING: {7}})
+    assert found is not None
+    assert not found.changed
+
+
+def test_without_a_changed_frame_the_innermost_modeling_line() -> None:
+    found = blame(failure((HELPERS, 2), (MODELING, 7)), TREE, {"other.py": {1}})
+    assert found is not None
+    assert (found.location.line, found.changed, found.first) == (7, False, 5)
+    assert found.source == ("        x", "    )", "    return y")
+
+
+def test_a_file_that_is_not_in_the_tree_has_no_lines_to_show() -> None:
+    found = blame(failure(("transformers/models/x/modeling_x.py", 900)), TREE, {})
+    assert found is not None
+    assert found.source == ()
+
+
+def test_an_outcome_without_a_place_blames_nothing() -> None:
+    assert blame(Outcome(kind=OutcomeKind.PARITY, stage="parity"), TREE, {MODELING: {4}}) is None
+
+
+COPY = "# Copied from transformers.models.old.modeling_old.f\ndef f(x):\n    return {}\n"
+OLD = "src/transformers/models/old/modeling_old.py"
+
+
+def test_a_copy_is_edited_where_it_was_copied_from_unless_it_was_changed_by_hand() -> None:
+    path = "src/transformers/models/new/modeling_new.py"
+    kept = MappingTree({path: COPY.format("x"), OLD: "def f(x):\n    return x\n"})
+    found = blame(failure((path, 3)), kept, {OLD: {2}})
+    assert found is not None
+    assert found.ran is not None
+    assert (str(found.location), str(found.ran), found.changed) == (f"{OLD}:2", f"{path}:3", True)
+    by_hand = MappingTree({path: COPY.format("x + 1"), OLD: "def f(x):\n    return x\n"})
+    found = blame(failure((path, 3)), by_hand, {path: {3}})
+    assert found is not None
+    assert (str(found.location), found.ran) == (f"{path}:3", None)
+
+
+def case(outcome: Outcome | None) -> CaseReport:
+    case_id = CaseId.parse("zoo/modeling_tagger/Tagger/onnx/dynamic/forward")
+    kind = outcome.kind if outcome else OutcomeKind.PASS
+    return CaseReport(id=case_id, verdict=VerdictKind.REGRESSION, outcome=kind, head=outcome)
+
+
+def test_only_failures_of_head_are_blamed() -> None:
+    passed = Outcome(kind=OutcomeKind.PASS)
+    first, second, third = blamed([case(None), case(passed), case(failure((MODELING, 7)))], TREE, {})
+    assert first.blame is second.blame is None
+    assert third.blame is not None
+    assert third.blame.location.line == 7
