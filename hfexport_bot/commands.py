@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from hfexport_bot.changes.affected import Selection, select
+from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
+from hfexport_bot.changes.named import Asked
 from hfexport_bot.changes.place import Place, as_given, find_place, installed_root
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import RunError, UsageError
@@ -60,6 +62,7 @@ from hfexport_bot.settings import (
     Settings,
     SettingsFile,
     combine,
+    concerning,
     in_force,
     postponed,
     read_settings,
@@ -120,7 +123,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
     reports = tuple(read_reports("--record", around.records))
-    selection = _select(git, pair, layout, engines, reports, around.files)
+    selection = _select(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
     every = _plan(selection, settings, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, base_sha, head_sha)
@@ -204,24 +207,23 @@ def detect_affected(
     git = Git(repo)
     pair = find_pair(git, base, head)
     base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
-    settings = combine(
-        read_settings(base_tree.read, f"base, {pair.base[:12]}"),
-        read_settings(head_tree.read, f"head, {pair.head[:12]}"),
-        Overrides(),
-    )
+    base_file = read_settings(base_tree.read, f"base, {pair.base[:12]}")
+    head_file = read_settings(head_tree.read, f"head, {pair.head[:12]}")
+    settings = combine(base_file, head_file, Overrides())
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
-    return _select(git, pair, layout, engines, tuple(read_reports("--record", records)), files)
+    reports = tuple(read_reports("--record", records))
+    return _select(git, pair, layout, engines, reports, files, concerning(base_file, head_file))
 
 
 def _select(
-    git: Git, pair: Pair, layout: Layout, engines: Engines, reports: Sequence[Report], files: Path | None
+    git: Git, pair: Pair, layout: Layout, engines: Engines, reports: Sequence[Report], files: Path | None, asked: Asked
 ) -> Selection:
     runs_theirs = Engine.REPO in (*engines.base, *engines.head)
     recorded = recorded_hits(reports)
     changes, notes = listed_changes(git, pair, files)
     trees = GitTree(git, pair.base), GitTree(git, pair.head)
-    found = select(changes, *trees, layout, recorded if runs_theirs else None)
+    found = select(changes, *trees, layout, recorded if runs_theirs else None, asked)
     return replace(found, notes=(*pair.notes, *notes))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import EXPORTERS
+from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task, Variant
 

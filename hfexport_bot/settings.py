@@ -18,6 +18,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
+from hfexport_bot.changes.named import Asked
+from hfexport_bot.changes.selection import AFTER_MERGE
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, Variant, VerdictKind
 
@@ -222,6 +224,32 @@ def postponed(base: SettingsFile, head: SettingsFile) -> tuple[str, ...]:
         for name in SettingsFile.model_fields
         if name not in own and getattr(base, name) != getattr(head, name)
     )
+
+
+def concerning(base: SettingsFile, head: SettingsFile) -> Asked:
+    """What the settings of both revisions have to do with which models a change affects: the files that they name,
+    checkpoints that are other ones, and findings that are accepted on one side only."""
+    found = [_named_files(file) for file in (base, head)]
+    globs = []
+    for key in sorted(base.checkpoints.keys() | head.checkpoints.keys()):
+        if base.checkpoints.get(key) != head.checkpoints.get(key):
+            globs += [(glob, f"its checkpoint changed in {SETTINGS_PATH}") for glob in (f"{key}/*", f"*/{key}/*")]
+    for glob in sorted({entry.id for entry in {*base.accepted} ^ {*head.accepted}}):
+        globs.append((glob, f"the accepted finding {glob} changed in {SETTINGS_PATH}"))
+    keys = ", ".join(f"`{key}`" for key in postponed(base, head))
+    return Asked(
+        hooks=found[0] | found[1],
+        renamed=frozenset(found[0].keys() ^ found[1].keys()),
+        globs=tuple(globs),
+        postponed=f"{AFTER_MERGE}: {keys}" if keys and not globs else "",
+        file=SETTINGS_PATH,
+    )
+
+
+def _named_files(file: SettingsFile) -> dict[str, str]:
+    """What each file that the settings name holds, by path."""
+    files = (((file.cases or "").partition(":")[0], "case functions"), (file.workarounds, "workarounds"))
+    return {path: what for path, what in files if path}
 
 
 def in_force(

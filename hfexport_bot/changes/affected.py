@@ -7,161 +7,87 @@ revisions at once. Nothing is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
-from hfexport_bot.changes.exporters import ByExporters, Hits, affected_by_exporters, is_exporter_file
+from hfexport_bot.changes.configurations import Edges, configuration_edges
+from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
 from hfexport_bot.changes.installs import is_declaring, what_else_is_installed
-from hfexport_bot.changes.layout import ModelFile, has_odd_name, is_modeling_file, is_test_or_doc, model_file
-from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse
+from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_or_doc, model_file
+from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
 from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection, with_classes
 from hfexport_bot.changes.symbols import Symbol
-from hfexport_bot.changes.tree import StoredTree, Tree
+from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout, NotRun, Task
 
-ONLY_TEXT = "only comments or docstrings changed"
-NOT_EXPORTED = "not on an exported path"
 #: Changed symbols of one file that are named one by one when none of them is run.
 _NAMED = 20
 
 
-@dataclass(frozen=True)
-class AffectedModule:
-    """A modeling file to run: where it is on each side (None: it isn't there), its affected classes there, and why.
-
-    ``base_generating`` and ``head_generating`` are the classes whose ``generate`` is affected: those that generate
-    among the affected ones, and those affected in nothing else. ``reasons`` by class goes before ``reason``, and so do
-    ``causes``, all the changed symbols that lead to it. ``distances``: how many links its chain has.
-    """
-
-    base: ModelFile | None
-    head: ModelFile | None
-    base_classes: tuple[str, ...]
-    head_classes: tuple[str, ...]
-    reason: str
-    base_generating: tuple[str, ...] = ()
-    head_generating: tuple[str, ...] = ()
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    causes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    distances: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """All of them, head's first."""
-        return tuple(
-            dict.fromkeys((*self.head_classes, *self.head_generating, *self.base_classes, *self.base_generating))
-        )
-
-    def reason_of(self, class_name: str) -> str:
-        """Why a class is run."""
-        return self.reasons.get(class_name, self.reason)
-
-    def causes_of(self, class_name: str) -> frozenset[str]:
-        """What of the change leads to a class."""
-        return self.causes.get(class_name) or frozenset({self.reason_of(class_name)})
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What a change affects, what it touches that is not run, and how the change was found out."""
-
-    affected: tuple[AffectedModule, ...] = ()
-    not_run: tuple[NotRun, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def select(
-    changes: Iterable[FileChange], base: StoredTree, head: StoredTree, layout: Layout, hits: Hits | None = None
+    changes: Iterable[FileChange],
+    base: StoredTree,
+    head: StoredTree,
+    layout: Layout,
+    hits: Hits | None = None,
+    asked: Asked | None = None,
 ) -> Selection:
     """Find the affected model classes.
 
     ``hits``: where a checkout's own exporters are run, on which cases its patches and fixes acted before
-    (`recorded_hits`); otherwise None, and a change to those exporters affects nothing.
+    (`recorded_hits`); otherwise None, and a change to those exporters affects nothing. ``asked``: what the repository's
+    settings have to do with the change.
 
     A file that is no Python on one side takes the other side's classes, so that its cases run and end as errors in
-    stage ``source``. Files that are neither Python nor tests of models are not mentioned.
+    stage ``source``.
     """
+    asked = asked or Asked()
     changes = list(changes)
     installs = what_else_is_installed(changes, base, head, layout)
     declaring = [change for change in changes if is_declaring(change.path, layout)]
     python = [
         change
         for change in changes
-        if change.path.endswith(".py") and change not in declaring and _counts(change.path, layout)
+        if change.path.endswith(".py") and change not in declaring and _counts(change.path, layout, asked)
     ]
+    aside = [change for change in changes if change not in python and change not in declaring]
     own = [change for change in python if hits is not None and is_exporter_file(change.path, layout)]
     by_exporters = affected_by_exporters(own, base, head, layout, hits or {})
     others = [change for change in python if change not in own]
-    with many_objects():
-        found = _Selecting(others, base, head, layout).selection(installs) if others or installs else Selection()
+    found, named = Selection(), Named()
+    if others or installs or may_name_models(asked, aside, layout):
+        with many_objects():
+            selecting = _Selecting(others, base, head, layout, asked)
+            found = selecting.selection(installs)
+        named = classes_named(asked, changes, selecting.touched, selecting.public, (base, head), layout)
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
     not_run = [*found.not_run, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
     if installs is None:
         same = "what a model needs to run did not change"
         not_run += [NotRun(kind="file", name=change.path, reason=same) for change in declaring]
+    if any(change.path == asked.file for change in changes) and not (asked.globs or asked.renamed):
+        not_run.append(NotRun(kind="file", name=asked.file, reason=asked.postponed or ONLY_TEXT))
+    read = {asked.file, *named.files}
+    not_run += unread_files(sorted({change.path for change in aside} - read))
+    affected = with_classes(found.affected, by_exporters.classes, base, head, layout)
     return Selection(
-        _with_exporters(found.affected, by_exporters, base, head, layout),
+        with_classes(affected, named.classes, base, head, layout),
         tuple(sorted(not_run, key=lambda entry: (entry.name, entry.reason))),
     )
 
 
-def _with_exporters(
-    affected: Sequence[AffectedModule], by_exporters: ByExporters, base: Tree, head: Tree, layout: Layout
-) -> tuple[AffectedModule, ...]:
-    """``affected`` with what a change to exporters affects."""
-    found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
-    for path, classes in by_exporters.classes.items():
-        (base_names, base_generating), (head_names, head_generating) = (
-            _defined(tree.read(path), classes) for tree in (base, head)
-        )
-        known = found.get(path) or AffectedModule(
-            base=model_file(path, layout) if base.read(path) is not None else None,
-            head=model_file(path, layout) if head.read(path) is not None else None,
-            base_classes=(),
-            head_classes=(),
-            reason="",
-        )
-        own = {name: "; ".join(dict.fromkeys(reasons)) for name, reasons in classes.items()}
-        causes = {name: known.causes.get(name, frozenset()) | frozenset(reasons) for name, reasons in classes.items()}
-        found[path] = replace(
-            known,
-            base_classes=_joined(known.base_classes, base_names),
-            head_classes=_joined(known.head_classes, head_names),
-            reason=known.reason or "; ".join(dict.fromkeys(own.values())),
-            base_generating=_joined(known.base_generating, base_generating),
-            head_generating=_joined(known.head_generating, head_generating),
-            reasons={
-                **known.reasons,
-                **{name: "; ".join(filter(None, (known.reasons.get(name), text))) for name, text in own.items()},
-            },
-            causes={**known.causes, **causes},
-        )
-    return tuple(found[path] for path in sorted(found))
-
-
-def _defined(source: bytes | None, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of the names that a file defines as models, and as ones that generate."""
-    try:
-        module = parse(source or b"")
-    except SourceError:
-        return (), ()
-    known, generating = model_classes(module), generating_classes(module)
-    return tuple(n for n in names if n in known), tuple(n for n in names if n in generating)
-
-
-def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
-
-
-def _counts(path: str, layout: Layout) -> bool:
+def _counts(path: str, layout: Layout, asked: Asked) -> bool:
     """Whether a file may affect models: no document, and of the tests only those that make a model's inputs."""
+    if path in asked.hooks:
+        return True
     if layout is Layout.TRANSFORMERS and path.startswith(policy.TESTS):
         return policy.is_read(path)
     return not is_test_or_doc(path)
@@ -184,15 +110,22 @@ _Owner = tuple[str, str]
 class _Selecting:
     """One selection at work."""
 
-    def __init__(self, changes: Sequence[FileChange], base: StoredTree, head: StoredTree, layout: Layout) -> None:
+    def __init__(
+        self, changes: Sequence[FileChange], base: StoredTree, head: StoredTree, layout: Layout, asked: Asked
+    ) -> None:
         self._layout = layout
+        self._hooks = asked.hooks
         self._changes = changes
         self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
         self._not_run: list[NotRun] = []
+        self._trees = (head, base)
         self._sides = Sides(base, head, layout, changes)
         self._modules = self._sides.modules()
-        self._reach = Reach(Graph(self._modules), layout)
+        self._graph = Graph(self._modules)
+        self._reach = Reach(self._graph, layout, self._edges)
         self._compared = {change.path: self._sides.compare(change) for change in changes}
+        #: The files whose code changed or uses what did.
+        self.touched: set[str] = set()
 
     def selection(self, every: str | None = None) -> Selection:
         """Everything affected, by path, and everything that is not run, by name. ``every``: why all models are."""
@@ -202,6 +135,7 @@ class _Selecting:
             seeds.setdefault(self._seed(symbol), []).append(symbol)
         found = self._reach.affected(seeds)
         reached = found.reached
+        self.touched = {node.path for node in (*seeds, *reached)}
         chains = Chains(reached, seeds, self._facts)
         reasons: dict[_Owner, _Why] = {}
         for change in self._changes:
@@ -212,14 +146,11 @@ class _Selecting:
                 reasons[owner] = _Why(reached[node].task, chains.text(node, owner[1]), distance=chains.distance(node))
         self._trace_back(seeds, found, reasons)
         self._tell_without_forward(reached, chains)
-        for path in self._modules.facts if every else ():
-            if is_modeling_file(path, self._layout):
-                for name in dict.fromkeys(name for facts in self._facts(path) for name in facts.public):
-                    known = reasons.get((path, name), _Why(Task.FORWARD, ""))
-                    text = "; ".join(filter(None, (known.text, every)))
-                    reasons[path, name] = known._replace(
-                        task=Task.FORWARD, text=text, causes=known.causes | {str(every)}
-                    )
+        for path, names in self.public.items() if every else ():
+            for name in names:
+                known = reasons.get((path, name), _Why(Task.FORWARD, ""))
+                text = "; ".join(filter(None, (known.text, every)))
+                reasons[path, name] = known._replace(task=Task.FORWARD, text=text, causes=known.causes | {str(every)})
         affected = [*self._modules_of(reasons)]
         return Selection(tuple(affected), tuple(sorted(self._not_run, key=lambda entry: (entry.name, entry.reason))))
 
@@ -269,7 +200,25 @@ class _Selecting:
     def _facts(self, path: str) -> Sequence[Facts]:
         return self._modules.facts.get(path, ())
 
+    @property
+    def public(self) -> Mapping[str, Sequence[str]]:
+        """The public model classes of each modeling file, on either side."""
+        return {
+            path: [*dict.fromkeys(name for facts in self._facts(path) for name in facts.public)]
+            for path in sorted(self._modules.facts)
+            if is_modeling_file(path, self._layout)
+        }
+
     # -- what it affects -----------------------------------------------------------------------------------------
+
+    def _edges(self, node: Node) -> Sequence[Node]:
+        if self._layout is not Layout.MODELING or not node.definition.endswith("Config"):
+            return ()
+        return self._configurations.get(Node(node.path, node.definition), ())
+
+    @cached_property
+    def _configurations(self) -> Edges:
+        return configuration_edges(self._graph, self._trees)
 
     def _owners(self, reached: Reached) -> Iterator[tuple[_Owner, Node]]:
         """`_model_classes` by head's paths."""
@@ -390,7 +339,7 @@ class _Selecting:
     def _tell_unused(self, unused: Mapping[str, Sequence[Symbol]]) -> None:
         """Name the changed symbols of each file that lead to no class that is run; a file where none of it does."""
         for path, symbols in unused.items():
-            if path in self._moved or path in self._moved.values():
+            if path in self._moved or path in self._moved.values() or path in self._hooks:
                 continue
             test = path.startswith(policy.TESTS) and self._layout is Layout.TRANSFORMERS
             why = "only checks of a test changed, nothing that makes a model's inputs" if test else NOT_EXPORTED

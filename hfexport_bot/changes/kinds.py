@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from hfexport_bot.changes.affected import Selection
 from hfexport_bot.changes.layout import ModelFile
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.tree import StoredTree
 
 #: Kind to the words that tell it.

@@ -7,7 +7,7 @@ broad bases (see `policy`): there a member is a node of its own, and its users a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -84,10 +84,12 @@ class Affected:
 
 
 class Reach:
-    """Follows uses through a graph."""
+    """Follows uses through a graph, and what ``more`` says of a definition: others that it affects and that no use
+    tells of."""
 
-    def __init__(self, graph: Graph, layout: Layout) -> None:
+    def __init__(self, graph: Graph, layout: Layout, more: Callable[[Node], Iterable[Node]] = lambda node: ()) -> None:
         self._graph = graph
+        self._more = more
         self._transformers = layout is Layout.TRANSFORMERS
         self._is_taken = cache(self._find_taken)
         self.is_model = cache(self._find_model)
@@ -178,6 +180,8 @@ class Reach:
             arrived = self._arrive(use, label)
             if arrived is not None:
                 yield arrived
+        if not node.part:
+            yield from ((other, task) for other in self._more(node))
 
     def _of_definition(self, node: Node) -> Iterator[Use]:
         """What uses a definition by name; all of a file where it is what runs at import."""

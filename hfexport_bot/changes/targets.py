@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from hfexport_bot.changes.affected import AffectedModule
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
 from hfexport_bot.changes.modeling import (
     SourceError,
@@ -16,6 +15,7 @@ from hfexport_bot.changes.modeling import (
     plain_modules,
     public_model_classes,
 )
+from hfexport_bot.changes.selection import AffectedModule
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 from rich.table import Column, Table
 
-from hfexport_bot.changes.affected import Selection
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import Task
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from hfexport_bot.changes.affected import ONLY_TEXT
+from hfexport_bot.changes.selection import is_harmless
 from hfexport_bot.reporting.reproduce import reproduce_rest
 from hfexport_bot.schema import (
     COMPONENTS,
@@ -281,7 +281,7 @@ def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
 def unjudged(report: Report) -> str:
     """``2 changed files``: what nothing can be said of, not run though more than its text changed; or ``1 affected
     class`` that has no case. Empty where there is nothing of the kind."""
-    files = sum(item.kind == "file" and item.reason != ONLY_TEXT for item in report.not_run)
+    files = sum(item.kind == "file" and not is_harmless(item) for item in report.not_run)
     classes = sum(item.kind == "class" for item in report.not_run)
     return plural(files, "changed file") if files else plural(classes, "affected class") if classes else ""
 

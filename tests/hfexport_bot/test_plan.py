@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import model_file
+from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
 from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task, Variant

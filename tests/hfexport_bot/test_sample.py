@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.layout import model_file
+from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import plan_cases

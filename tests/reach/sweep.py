@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hfexport_bot.changes.affected import Selection
 from hfexport_bot.changes.place import find_place
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import resolve_targets
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.execution.client import run_cases

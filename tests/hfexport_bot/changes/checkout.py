@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hfexport_bot.changes.affected import Selection, select
+from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.git import FileChange
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import Layout
 

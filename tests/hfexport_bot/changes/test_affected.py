@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection, select
+from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import detect_layout
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import Layout
 
@@ -168,9 +169,14 @@ def test_configurations_that_affect_nothing_are_listed() -> None:
     assert reasons(selection) == {"configuration_a.py": ONLY_TEXT, "configuration_b.py:AConfig.size": NOT_EXPORTED}
 
 
-def test_tests_documents_and_other_languages_are_not_mentioned() -> None:
+def test_tests_documents_and_other_languages_are_mentioned_in_one_line() -> None:
     paths = ("tests/modeling_a.py", "docs/conf.py", "test_a.py", "README.md", "x/conftest.py")
-    assert run({}, dict.fromkeys(paths, model("A"))) == Selection()
+    selection = run({}, dict.fromkeys(paths, model("A")))
+    assert selection.affected == ()
+    assert reasons(selection) == {"5 files": "no model reads them: README.md, docs/conf.py, test_a.py and 2 more"}
+    assert reasons(run({}, {"README.md": "x", "a.png": "y"})) == dict.fromkeys(
+        ("README.md", "a.png"), "no model reads it"
+    )
 
 
 def test_files_without_models_and_odd_names_are_listed() -> None:

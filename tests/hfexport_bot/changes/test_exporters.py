@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import Selection, select
+from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import FileChange
+from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import CaseId, CaseReport, Layout, Outcome, OutcomeKind, Report, Revision, VerdictKind
 

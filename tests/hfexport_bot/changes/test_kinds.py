@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import AffectedModule, Selection
 from hfexport_bot.changes.kinds import model_kinds, selected_kinds
 from hfexport_bot.changes.layout import model_file
+from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import Layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import NOT_EXPORTED, ONLY_TEXT
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, LAZY, SRC, TOY, affected, not_run, run
 
 

@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hfexport_bot.changes.affected import ONLY_TEXT
+from hfexport_bot.changes.selection import ONLY_TEXT
 from hfexport_bot.reporting.markdown import ISSUES_OFFERED, render
 from hfexport_bot.schema import (
     Backend,
