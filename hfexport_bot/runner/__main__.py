@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from functools import partial
 
 from hfexport_bot.runner.processes import stand_guard
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         traceback.print_exc()
         events.send(Fatal(message=clean(f"the runner cannot start: {type(error).__name__}: {error}")))
         return 1
-    return serve(setup, requests, events, run_case)
+    return serve(setup, requests, events, partial(run_case, own_process=True))
 
 
 if __name__ == "__main__":

@@ -88,9 +88,13 @@ class _Stages:
         self._started = now
 
 
-def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage) -> Outcome:
-    """Build, run eagerly, export, load, run and compare. Every failure becomes an outcome that names its stage."""
-    return examine(request.id, partial(_from_tree, request, setup), setup, on_stage)
+def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage, *, own_process: bool = False) -> Outcome:
+    """Build, run eagerly, export, load, run and compare. Every failure becomes an outcome that names its stage.
+
+    ``own_process``: this process has nothing else to do, and may be forked so that code of the author's tests can do no
+    harm; the fork may be what returns.
+    """
+    return examine(request.id, partial(_from_tree, request, setup, own_process), setup, on_stage)
 
 
 def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, on_stage: OnStage) -> Outcome:
@@ -216,7 +220,7 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
     return checked, dict(hits), notes
 
 
-def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
+def _from_tree(request: CaseRequest, setup: RunnerSetup, own_process: bool) -> ModelCase:
     model_class = tree.load_class(request.module, request.id.class_name, setup)
     root = Path(setup.tree) if setup.tree else Path()
     if setup.workarounds_file:
@@ -238,6 +242,7 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup) -> ModelCase:
         no_checkpoint=no_checkpoint,
         variant=request.id.variant,
         survey=setup.survey,
+        apart=setup.limits if own_process else None,
     )
 
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -109,6 +110,21 @@ def limit_resources(limits: Limits) -> None:
     _lower(resource.RLIMIT_CPU, limits.cpu_seconds)
     if sys.platform == "linux":
         _lower(resource.RLIMIT_AS, psutil.Process().memory_info().vms + limits.memory_bytes + _ADDRESS_SPACE_SLACK)
+
+
+@contextlib.contextmanager
+def less_address_space(size: int) -> Iterator[None]:
+    """Give this process no more than ``size`` bytes of address space beyond what it has, for a while."""
+    if sys.platform != "linux":
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = psutil.Process().memory_info().vms + size
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if before[0] < 0 else min(wanted, before[0]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def stand_guard() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hfexport_bot.schema import SourceTry, Task, UnavailableCause, Variant
+from hfexport_bot.schema import Limits, SourceTry, Task, UnavailableCause, Variant
 
 Inputs = dict[str, Any]
 
@@ -28,7 +28,8 @@ class Wanted:
     ``tests``: the root of the checkout whose tests may be asked. ``checkpoint``: a local folder with this class's
     weights; ``no_checkpoint``: why the one that the settings name is not there. ``variant``: which of the model's own
     switches is turned. ``survey``: ask everything that could have the class (each of its test classes), to tell of
-    each, instead of only the first that has it.
+    each, instead of only the first that has it. ``apart``: the limits of the case, where the process is its alone and
+    can be forked to ask the author's tests (`isolation`).
     """
 
     model_class: type
@@ -40,6 +41,7 @@ class Wanted:
     no_checkpoint: str = ""
     variant: Variant | None = None
     survey: bool = False
+    apart: Limits | None = None
 
 
 @dataclass
@@ -89,12 +91,14 @@ def first_line(error: BaseException) -> str:
 
 
 def unavailable(error: Exception, otherwise: UnavailableCause, doing: str) -> Unavailable:
-    """``Unavailable`` for an error met while ``doing`` something: a missing package and the hub are
+    """``Unavailable`` for an error met while ``doing`` something: a missing package, the hub and a lack of memory are
     recognised, anything else has the cause ``otherwise``."""
     if isinstance(error, ImportError):
         cause = UnavailableCause.MISSING_LIBRARY
     elif _is_about_the_hub(error):
         cause = UnavailableCause.HUB_ACCESS
+    elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        cause = UnavailableCause.TOO_BIG
     else:
         cause = otherwise
     return Unavailable(cause, f"{doing}: {first_line(error)}")

@@ -7,12 +7,15 @@ and its tester makes the model and inputs (`hfexport_bot.runner.sources.testers`
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import os
 import signal
 import sys
+import tempfile
 import threading
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -20,6 +23,7 @@ from typing import Any
 
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, Wanted
+from hfexport_bot.runner.sources.isolation import ask_apart
 from hfexport_bot.runner.sources.process_state import Changes, unchanged_state
 from hfexport_bot.runner.sources.stand_ins import stand_ins
 from hfexport_bot.runner.sources.testers import as_unavailable, case_from_tester, model_classes
@@ -33,25 +37,44 @@ _SHARED = ("tests.test_modeling_common", "tests.test_configuration_common", "tes
 #: configurations of all models.
 _LEFT_OUT = ("tests.exporters.test_export", "tests.test_pipeline_mixin")
 
-#: For one test file to be imported, and for one test class to make a case. Others can still be asked after it.
+#: For what they share to be imported, before the first case.
 MAX_SECONDS = 120.0
 
 #: Of what a test changed, that a note tells.
 _MOST_NAMES = 20
 
 
+@functools.cache
+def _memory() -> Path:
+    """A folder, not made yet, where cases leave word of tests that hang: the parent's, which asks for it first."""
+    return Path(tempfile.gettempdir(), f"tests-{os.getpid()}")
+
+
 def case_from_tests(wanted: Wanted) -> ModelCase | None:
     """The case of the first test class that tests the wanted class and makes one; None where none tests it.
 
     With ``wanted.survey`` all of them are asked, each also for a forward of eager (or a generation), and the case's
-    ``tried`` tells of each by its name.
+    ``tried`` tells of each by its name. With ``wanted.apart`` they are asked in forks of this process.
 
     Raises:
         Unavailable: the test file does not import, or the test classes make no case; ``tried`` tells of each.
     """
+    if wanted.apart is None:
+        return _ask(wanted, {}, lambda name: None)
+    if not any(_test_modules(wanted)):
+        return None
+    return ask_apart(functools.partial(_ask, wanted), wanted.apart, _memory() / wanted.model_class.__module__)
+
+
+def _ask(wanted: Wanted, failed: Mapping[str, SourceTry], on_ask: Callable[[str], None]) -> ModelCase | None:
+    """What `case_from_tests` gives; not asked are those that have ``failed``, and ``on_ask`` gets the names of others
+    as each begins."""
     found: ModelCase | None = None
     tried: list[SourceTry] = []
-    for name, case in _attempts(wanted):
+    for name, case in _attempts(wanted, failed, on_ask):
+        if isinstance(case, SourceTry):
+            tried.append(case)
+            continue
         if isinstance(case, Unavailable):
             message = case.message[:MAX_MESSAGE_CHARS]
             tried.append(SourceTry(source=Source.MODEL_TESTS, name=name, cause=case.cause, message=message))
@@ -70,20 +93,33 @@ def case_from_tests(wanted: Wanted) -> ModelCase | None:
 def import_shared_tests(root: Path) -> None:
     """Import, in the parent that forks cases, what nearly every model test of the checkout imports; nothing where it
     has no tests. Raises ``Unavailable`` that says what does not import."""
+    _memory()
     for name in _SHARED:
         if (root / f"{name.replace('.', '/')}.py").is_file():
-            _import(name, root)
+            with _within(MAX_SECONDS):
+                _import(name, root)
 
 
-def _attempts(wanted: Wanted) -> Iterator[tuple[str, ModelCase | Unavailable]]:
+def _attempts(
+    wanted: Wanted, failed: Mapping[str, SourceTry], on_ask: Callable[[str], None]
+) -> Iterator[tuple[str, ModelCase | Unavailable | SourceTry]]:
     """What each test class of the wanted class comes to, and each file that does not import, by name."""
     for root, name in _test_modules(wanted):
+        stem = name.rpartition(".")[2]
+        if stem in failed:
+            yield stem, failed[stem]
+            continue
+        on_ask(stem)
         try:
             module, notes = _import(name, root)
         except Unavailable as error:
-            yield name.rpartition(".")[2], error
+            yield stem, error
             continue
         for test_class in _test_classes(module, wanted.model_class):
+            if test_class.__name__ in failed:
+                yield test_class.__name__, failed[test_class.__name__]
+                continue
+            on_ask(test_class.__name__)
             try:
                 case = _case(test_class, wanted)
             except Unavailable as error:
@@ -111,7 +147,7 @@ def _import(name: str, root: Path) -> tuple[ModuleType, tuple[str, ...]]:
     if tests is not None and str(root / "tests") not in list(tests.__path__):
         message = f"another package named tests is imported already, from {', '.join(tests.__path__)}"
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, message)
-    with as_unavailable(name, "does not import"), _within(MAX_SECONDS), unchanged_state() as changes:
+    with as_unavailable(name, "does not import"), unchanged_state() as changes:
         make_package("tests", root / "tests")
         with stand_ins(root, _LEFT_OUT):
             module = importlib.import_module(name)
@@ -131,7 +167,7 @@ def _test_classes(module: ModuleType, model_class: type) -> Iterator[Any]:
 def _case(test_class: Any, wanted: Wanted) -> ModelCase | None:
     """The case of one test class; None where it turns out not to have the wanted class, or not for this task."""
     name = test_class.__name__
-    with _within(MAX_SECONDS), unchanged_state() as changes:
+    with unchanged_state() as changes:
         test_case = test_class()
         try:
             with as_unavailable(f"{name}.setUp", "fails"):

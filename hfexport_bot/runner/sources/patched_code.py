@@ -8,6 +8,8 @@ nothing: packages import lazily. Code that is changed in place (a function's ``_
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType, WrapperDescriptorType
@@ -34,6 +36,9 @@ _OF_TORCH = (
     "overrides",
     "special",
 )
+
+#: Change others of torch's modules as they are imported, sooner or later.
+_CHANGING = ("torch._dynamo", "torch.distributed.tensor")
 
 #: Told of what is new in torch's table of operators, which has no way back.
 _OPERATORS = "operators of torch"
@@ -64,6 +69,9 @@ class CodeSnapshot:
         self._known: dict[int, tuple[_Owner, dict[str, Any]]] = {}
         self._modules: set[tuple[str, int]] = set()
         self._operators: set[str] = set()
+        for module in _CHANGING:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
         self.refresh()
 
     def refresh(self) -> None:

@@ -70,7 +70,7 @@ def as_unavailable(who: str, failing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Unavailable, MemoryError):
+    except Unavailable:
         raise
     except unittest.SkipTest as skip:
         raise Unavailable(UnavailableCause.UNKNOWN_INPUTS, f"{who} skips it: {skip}") from skip
