@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 from hfexport_bot.schema.words import Backend, Engine, Shapes, Task, Variant
 
-_ID_PATTERN = re.compile(r"(?P<path>[\w.\-]+(/[\w.\-]+)*)(\+(?P<variant>\w+))?(@(?P<engine>\w+))?")
+_SEGMENT = r"[\w.\-]+"
+_PATH = rf"{_SEGMENT}(/{_SEGMENT})*"
+_ID_PATTERN = re.compile(rf"(?P<path>{_PATH})(\+(?P<variant>\w+))?(@(?P<engine>\w+))?")
 
 
 class CaseId(BaseModel):
@@ -23,8 +25,8 @@ class CaseId(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    model: str
-    class_name: str
+    model: Annotated[str, Field(pattern=f"^{_PATH}$")]
+    class_name: Annotated[str, Field(pattern=f"^{_SEGMENT}$")]
     backend: Backend
     shapes: Shapes = Shapes.DYNAMIC
     task: Task = Task.FORWARD

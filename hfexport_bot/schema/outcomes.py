@@ -13,6 +13,7 @@ from hfexport_bot.schema.words import (
     Name,
     OutcomeKind,
     Record,
+    Seconds,
     Text,
     UnavailableCause,
 )
@@ -124,8 +125,8 @@ class Outcome(Record):
     location: Location | None = None
     frames: Annotated[tuple[Location, ...], Field(max_length=MAX_FRAMES)] = ()
     cause: UnavailableCause | None = None
-    seconds: float = 0.0
-    stage_seconds: dict[str, float] = Field(default_factory=dict)
+    seconds: Seconds = 0.0
+    stage_seconds: dict[str, Seconds] = Field(default_factory=dict)
     peak_memory_bytes: int | None = None
     components: tuple[Component, ...] = ()
     workarounds: dict[str, int] = Field(default_factory=dict)

@@ -14,6 +14,7 @@ from hfexport_bot.schema.words import (
     OutcomeKind,
     Record,
     Said,
+    Seconds,
     Source,
     Task,
     Text,
@@ -50,7 +51,7 @@ class CaseReport(Record):
     outcome: OutcomeKind
     stage: str = ""
     message: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     components: tuple[Component, ...] = ()
     signature: str = ""
     reason: Said = ""
@@ -76,7 +77,7 @@ class Rerun(Record):
     sources: tuple[Source, ...] = ()
     disabled_workarounds: tuple[Said, ...] = ()
     install: bool = False
-    seconds: float | None = None
+    seconds: Seconds | None = None
     memory_gb: float | None = None
 
 
@@ -87,7 +88,7 @@ class Sample(Record):
     classes: int
     affected: int
     limits: tuple[Said, ...]
-    estimated_seconds: float
+    estimated_seconds: Seconds
     kinds: tuple[Said, ...] = ()
     missed_causes: tuple[Said, ...] = ()
     missed_kinds: tuple[Said, ...] = ()
@@ -106,7 +107,7 @@ class Report(Record):
     not_run: tuple[NotRun, ...] = ()
     notes: tuple[Said, ...] = ()
     failure: Said = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     versions: dict[str, str] = Field(default_factory=dict)
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
     rerun: Rerun = Rerun()
@@ -128,7 +129,7 @@ class CensusEntry(Record):
     message: Text = ""
     parameters: int | None = None
     fed: tuple[Name, ...] = ()
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
 
 class Census(Record):
@@ -139,5 +140,5 @@ class Census(Record):
     entries: tuple[CensusEntry, ...] = ()
     notes: tuple[Said, ...] = ()
     failure: Said = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     versions: dict[str, str] = Field(default_factory=dict)

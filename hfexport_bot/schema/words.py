@@ -31,6 +31,8 @@ Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 #: Text from git or the command line, which may hold bytes that are no UTF-8: those become question marks.
 Said = Annotated[str, BeforeValidator(_encodable)]
+#: A duration, which a JSON of somebody else's could make negative or endless.
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Backend(StrEnum):

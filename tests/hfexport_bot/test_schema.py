@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from pydantic import ValidationError
 
 from hfexport_bot.schema import Backend, CaseFinished, CaseId, Engine, Outcome, OutcomeKind, Shapes, Task, Variant
 
@@ -55,3 +58,21 @@ def test_a_case_id_is_a_path_and_comes_back_from_it(case: CaseId, path: str) -> 
 def test_what_is_no_case_id_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"case id|valid Engine|valid Variant"):
         CaseId.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("model", "a\n::add-mask::x"), ("model", "/etc"), ("model", ""), ("class_name", "X/y"), ("class_name", "<img>")],
+)
+def test_a_case_id_in_parts_is_no_way_around_its_path(field: str, value: str) -> None:
+    parts = {"model": "llama", "class_name": "LlamaModel", "backend": "onnx", field: value}
+    with pytest.raises(ValidationError, match=f"{field}\n.*should match pattern"):
+        CaseId.model_validate_json(json.dumps(parts))
+
+
+@pytest.mark.parametrize("seconds", ["Infinity", "NaN", "-1", "1e999"])
+def test_a_duration_is_one(seconds: str) -> None:
+    with pytest.raises(ValidationError, match="seconds"):
+        Outcome.model_validate_json(f'{{"kind": "pass", "seconds": {seconds}}}')
+    with pytest.raises(ValidationError, match="stage_seconds"):
+        Outcome.model_validate_json(f'{{"kind": "pass", "stage_seconds": {{"trace": {seconds}}}}}')
