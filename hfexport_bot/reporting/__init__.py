@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hfexport_bot.errors import UsageError
+from hfexport_bot.reporting.junit import render_junit
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import Report
 
@@ -30,13 +31,17 @@ def read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
 
 
 def write_reports(report: Report, out: Path) -> dict[str, Path]:
-    """Write ``report.json`` and ``report.md`` into the folder ``out``, which is made if need be.
+    """Write ``report.json``, ``report.md`` and ``junit.xml`` into the folder ``out``, which is made if need be.
 
     Each file appears whole or not at all. Returns their paths by name. Raises ``OSError`` when the folder
     cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
-    texts = {"report.json": report.model_dump_json(indent=2) + "\n", "report.md": render(report)}
+    texts = {
+        "report.json": report.model_dump_json(indent=2) + "\n",
+        "report.md": render(report),
+        "junit.xml": render_junit(report),
+    }
     return {name: _write(out / name, text) for name, text in texts.items()}
 
 

@@ -70,8 +70,7 @@ def _case(
     if verdict is VerdictKind.CHANGED and old:
         details.append(f"before: {describe(old)}")
     if entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
-        until = f" until {entry.expires}" if entry.expires else ""
-        details.append(f"accepted{until}: {entry.reason}")
+        details.append(_why_accepted(entry))
     return CaseReport(
         id=case.id,
         verdict=verdict,
@@ -152,10 +151,48 @@ def cause_of(case: CaseReport) -> tuple[str, str]:
 
 
 def failing(report: Report) -> bool:
-    """Whether the command should fail: when the run itself did; for ``run`` on any verdict in ``fail_on``,
-    for ``check`` on any case that neither passes nor is skipped."""
-    if report.failure:
-        return True
+    """Whether the command should fail: when the run itself did, or any case is red."""
+    return bool(report.failure or red_cases(report))
+
+
+def red_cases(report: Report) -> tuple[CaseReport, ...]:
+    """The cases that fail the command: of ``run`` those with a verdict in ``fail_on``, of ``check`` those that neither
+    pass nor are skipped."""
     if report.command == "check":
-        return any(case.outcome not in CLEAN for case in report.cases)
-    return any(case.verdict in report.fail_on for case in report.cases)
+        return tuple(case for case in report.cases if case.outcome not in CLEAN)
+    return tuple(case for case in report.cases if case.verdict in report.fail_on)
+
+
+def cases_to_act_on(report: Report) -> tuple[CaseReport, ...]:
+    """The red cases, then what a change's author should look at all the same: an artifact's interface that moved, and
+    new cases that do not pass."""
+    red = red_cases(report)
+    ids = {case.id for case in red}
+    return (*red, *(case for case in report.cases if case.id not in ids and _is_worth_a_look(case)))
+
+
+def accept(report: Report, pattern: str, reason: str) -> Report:
+    """The report with the regressions whose ids match the glob ``pattern`` accepted, as an entry of the settings would
+    have it. Raises ``ValueError`` where it has none, since nothing would change."""
+    entry = AcceptedEntry(id=pattern, reason=reason)
+    cases = tuple(_accepted(case, entry) for case in report.cases)
+    if cases == report.cases:
+        raise ValueError(f"no regression of this report has an id like {pattern}")
+    return report.model_copy(update={"cases": cases})
+
+
+def _accepted(case: CaseReport, entry: AcceptedEntry) -> CaseReport:
+    if case.verdict is not VerdictKind.REGRESSION or not _accepting(case.id, (entry,)):
+        return case
+    details = (*case.details, _why_accepted(entry))
+    return case.model_copy(update={"verdict": VerdictKind.KNOWN, "details": details})
+
+
+def _why_accepted(entry: AcceptedEntry) -> str:
+    until = f" until {entry.expires}" if entry.expires else ""
+    return f"accepted{until}: {entry.reason}"
+
+
+def _is_worth_a_look(case: CaseReport) -> bool:
+    new = case.verdict is VerdictKind.NEW and case.outcome not in CLEAN
+    return new or case.verdict is VerdictKind.INTERFACE

@@ -8,12 +8,14 @@ from hfexport_bot import reporting
 from hfexport_bot.reporting import write_reports
 from hfexport_bot.schema import NotRun, Report, Revision
 
+NAMES = ["junit.xml", "report.json", "report.md"]
 
-def test_both_files_are_written_and_the_json_reads_back(run_report: Report, tmp_path: Path) -> None:
+
+def test_all_files_are_written_and_the_json_reads_back(run_report: Report, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     written = write_reports(run_report, out)
-    assert written == {"report.json": out / "report.json", "report.md": out / "report.md"}
-    assert sorted(path.name for path in out.iterdir()) == ["report.json", "report.md"]
+    assert written == {name: out / name for name in NAMES}
+    assert sorted(path.name for path in out.iterdir()) == NAMES
     assert Report.model_validate_json(written["report.json"].read_text(encoding="utf-8")) == run_report
     assert written["report.md"].read_text(encoding="utf-8").startswith("## Export check: 4 regressions")
     assert written["report.md"].stat().st_mode & 0o777 == 0o644
@@ -32,7 +34,7 @@ def test_a_file_is_replaced_whole_or_left_alone(
     with pytest.raises(OSError, match="disk full"):
         write_reports(run_report.model_copy(update={"notes": ("other",)}), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == NAMES
 
 
 def test_a_path_that_is_no_utf_8_does_not_break_the_report(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hfexport_bot.schema import (
     VerdictKind,
 )
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
-from hfexport_bot.verdicts.compare import cause_of, counts, failing, make_cases
+from hfexport_bot.verdicts.compare import accept, cases_to_act_on, cause_of, counts, failing, make_cases, red_cases
 
 CASE = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
 PASS = Outcome(kind=OutcomeKind.PASS, components=(Component(name="model", max_abs=1e-7),))
@@ -157,3 +157,36 @@ def test_failing_run_follows_fail_on() -> None:
 def test_failing_check_lets_only_passes_and_skips_through(kind: OutcomeKind) -> None:
     case = one(planned(base=None), None, Outcome(kind=kind))
     assert failing(report_of(case, command="check")) is (kind not in {"pass", "skipped"})
+
+
+def test_what_to_act_on_is_what_is_red_then_what_moved_and_what_is_new_and_fails() -> None:
+    ids = [CaseId.parse(f"bert/{name}/onnx/dynamic/forward") for name in ("Old", "New", "Moved", "Fresh", "Red")]
+    cases = [
+        one(planned(), TRACE, TRACE),
+        one(planned(base=None), None, TRACE),
+        one(planned(), PASS, PASS).model_copy(update={"verdict": VerdictKind.INTERFACE}),
+        one(planned(base=None), None, PASS),
+        one(planned(), PASS, TRACE),
+    ]
+    old, new, moved, fresh, red = (case.model_copy(update={"id": id}) for case, id in zip(cases, ids, strict=True))
+    report = report_of(old, new, moved, fresh, red)
+    assert red_cases(report) == (red,)
+    assert cases_to_act_on(report) == (red, new, moved)
+    assert cases_to_act_on(report_of(old, fresh)) == ()
+
+
+def test_an_accepted_regression_is_known_and_says_why() -> None:
+    regression = one(planned(), PASS, TRACE)
+    report = report_of(regression)
+    accepted = accept(report, "bert/*", "shipped without ONNX (ada)")
+    assert not failing(accepted)
+    assert accepted.cases[0].verdict == "known"
+    assert accepted.cases[0].details == (*regression.details, "accepted: shipped without ONNX (ada)")
+    assert report.cases[0].verdict == "regression"
+
+
+@pytest.mark.parametrize("pattern", ["llama/*", "bert/BertModel/onnx/dynamic/generate", "bert"])
+def test_accepting_what_is_no_regression_changes_nothing_and_says_so(pattern: str) -> None:
+    report = report_of(one(planned(), PASS, TRACE), one(planned(), TRACE, TRACE))
+    with pytest.raises(ValueError, match="no regression of this report has an id like"):
+        accept(report, pattern, "because")
