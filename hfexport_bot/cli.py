@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hfexport_bot.errors import RunError, UsageError
+from hfexport_bot.github.commands import command, publish
 from hfexport_bot.options import comparing, exporting, limiting, overrides_of, running
 from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
 
@@ -242,6 +243,10 @@ def list_stale(reports: tuple[Path, ...]) -> None:
 
     known = known_issues()
     click.echo(render_stale(stale(read_reports("REPORT.JSON", reports), known), len(known)))
+
+
+cli.add_command(publish)
+cli.add_command(command)
 
 
 def _carry_out(

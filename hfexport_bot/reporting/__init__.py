@@ -14,7 +14,7 @@ from hfexport_bot.reporting.junit import render_junit
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import Report
 
-__all__ = ["read_reports", "write_reports"]
+__all__ = ["parse_report", "read_reports", "write_reports"]
 
 
 def read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
@@ -22,12 +22,21 @@ def read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
     is none or cannot be read."""
     for path in paths:
         try:
-            yield Report.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
         except OSError as error:
             raise UsageError(f"{option}: {path} cannot be read: {error.strerror}") from None
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise UsageError(f"{option}: {path} is no report.json of this version of hfexport-bot: {first}") from None
+        yield parse_report(content, f"{option}: {path}")
+
+
+def parse_report(content: bytes, name: str) -> Report:
+    """Read the text of a ``report.json``. Raises `UsageError`, which begins with ``name``, for what is none."""
+    try:
+        return Report.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))[:200]
+        problem = f"{where}: {first['msg']}" if where else first["msg"]
+        raise UsageError(f"{name} is no report.json of this version of hfexport-bot: {problem}") from None
 
 
 def write_reports(report: Report, out: Path) -> dict[str, Path]:

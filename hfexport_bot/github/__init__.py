@@ -1,0 +1,1 @@
+"""GitHub: events in, comment, check run, annotations, summary and outputs out. On the trusted side, with the token."""

@@ -1,0 +1,161 @@
+"""The check run of a commit: it always concludes, says why, and points at the lines to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any
+
+from hfexport_bot.github.client import Client
+from hfexport_bot.reporting.markdown import render
+from hfexport_bot.reporting.reproduce import reproduce
+from hfexport_bot.reporting.summary import Cause, causes, merge_safety, unjudged
+from hfexport_bot.reporting.text import clean, plain
+from hfexport_bot.schema import MAX_NAME_CHARS, CaseReport, Report, Rerun
+from hfexport_bot.verdicts.compare import cases_to_act_on, failing, red_cases
+
+#: GitHub's limits: of the summary in characters, of annotations in one request.
+MAX_SUMMARY_CHARS = 65_535
+BATCH = 50
+#: More annotations than anybody reads; the summary has the rest.
+MAX_ANNOTATIONS = 300
+_ESCAPES = frozenset({"", ".", "..", "~"})
+_NAMES_SHOWN = 10
+_MESSAGE_CHARS = 1_500
+
+
+class Conclusion(StrEnum):
+    """How a check ends. Of these GitHub lets a required check pass on success, neutral and skipped."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check run to be. ``id`` tells the run it is of, so that publishing again updates it."""
+
+    name: str
+    sha: str
+    id: str
+    conclusion: Conclusion
+    title: str
+    summary: str
+    details_url: str
+    annotations: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class WrittenCheck:
+    """A check run that is there: its address, and the short name of the app that made it."""
+
+    url: str
+    app: str
+
+
+def conclude(report: Report) -> Conclusion:
+    """What a report means for the check: red is what fails the command; a run that could not have seen a regression, or
+    left changed files without judgement, is neutral."""
+    if failing(report):
+        return Conclusion.FAILURE
+    if report.command == "run" and (merge_safety(report) == "unknown" or (not report.cases and unjudged(report))):
+        return Conclusion.NEUTRAL
+    return Conclusion.SUCCESS
+
+
+def conclude_without(ran: str) -> Conclusion:
+    """What it means that there is no report to read, of a run that ended with ``ran``."""
+    return {"cancelled": Conclusion.CANCELLED, "skipped": Conclusion.SKIPPED}.get(ran, Conclusion.FAILURE)
+
+
+def check_summary(report: Report, footer: str) -> str:
+    """A report as a check run shows it."""
+    return f"{render(report, MAX_SUMMARY_CHARS - len(footer) - 2)}\n{footer}"
+
+
+def annotate(report: Report) -> tuple[dict[str, Any], ...]:
+    """An annotation for each place of each cause: red where it makes the check red, otherwise a warning."""
+    red = {case.id for case in red_cases(report)}
+    made = (
+        _annotation(place, "failure" if place.first.id in red else "warning", report.rerun)
+        for cause in causes(cases_to_act_on(report))
+        for place in _places(cause)
+    )
+    return tuple(each for each in made if each is not None)[:MAX_ANNOTATIONS]
+
+
+def _places(cause: Cause) -> Iterable[Cause]:
+    """The parts of a cause that have one place each."""
+    found: dict[str, list[CaseReport]] = {}
+    for case in cause.cases:
+        found.setdefault(str(Cause((case,)).location), []).append(case)
+    return (Cause(tuple(cases)) for cases in found.values())
+
+
+def _annotation(cause: Cause, level: str, again: Rerun) -> dict[str, Any] | None:
+    place = cause.location
+    if place is None or not 1 <= place.line < 1 << 31 or not _is_inside(place.file):
+        return None
+    message = clean(cause.first.message).strip()[:_MESSAGE_CHARS]
+    names = [plain(name, 100) for name in cause.classes]
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    lines = [message, f"Classes: {', '.join(names[:_NAMES_SHOWN])}{more}", reproduce(cause.first.id, again)]
+    return {
+        "path": place.file,
+        "start_line": place.line,
+        "end_line": place.line,
+        "annotation_level": level,
+        "title": plain(" · ".join(part for part in (cause.where, cause.error_type) if part), 200),
+        "message": "\n\n".join(line for line in lines if line),
+    }
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a path is one below the repository's root, written plainly."""
+    plainly = file == plain(file, MAX_NAME_CHARS) == str(PurePosixPath(file))
+    return plainly and not _ESCAPES & set(file.split("/"))
+
+
+def write_check(client: Client, repository: str, check: Check) -> WrittenCheck:
+    """Create the check run, or update the one of the same run; annotations go in batches, each once."""
+    runs = f"/repos/{repository}/check-runs"
+
+    def existing() -> Any:
+        asked = {"check_name": check.name, "filter": "all"}
+        every = client.pages(f"/repos/{repository}/commits/{check.sha}/check-runs", asked, "check_runs")
+        return next((each for each in every if each["external_id"] == check.id), None)
+
+    run, first = existing(), check.annotations[:BATCH]
+    if run is None:
+        body = {**_body(check, first), "head_sha": check.sha, "external_id": check.id}
+        run = client.once("POST", runs, body, existing)
+        sent = len(first)
+    else:
+        run = client.patch(f"{runs}/{run['id']}", _body(check, ()))
+        sent = run["output"]["annotations_count"]
+    one = f"{runs}/{run['id']}"
+    while sent < len(check.annotations):
+        batch = check.annotations[sent : sent + BATCH]
+        expected = sent + len(batch)
+
+        def arrived(expected: int = expected) -> Any:
+            now = client.get(one)
+            return now if now["output"]["annotations_count"] >= expected else None
+
+        client.once("PATCH", one, _body(check, batch), arrived)
+        sent = expected
+    app = run["app"]["slug"] if run["app"] else ""
+    return WrittenCheck(run["html_url"] or "", app or "")
+
+
+def _body(check: Check, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    output: dict[str, Any] = {"title": plain(check.title, 250), "summary": check.summary}
+    if batch:
+        output["annotations"] = list(batch)
+    body = {"name": check.name, "status": "completed", "conclusion": check.conclusion.value, "output": output}
+    return {**body, "details_url": check.details_url} if check.details_url else body

@@ -1,0 +1,144 @@
+"""The one comment on a pull request: whether there is something to say, what, and keeping it the only one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from hfexport_bot.github.client import Client, GitHubError, NotFound
+from hfexport_bot.reporting.markdown import MAX_CHARS, render
+from hfexport_bot.reporting.summary import headline
+from hfexport_bot.schema import Report
+from hfexport_bot.verdicts.compare import cases_to_act_on
+
+#: What a measurement has that two runs of one commit never have alike: no news.
+_NOT_NEWS = frozenset({"seconds", "stage_seconds", "peak_memory_bytes"})
+_MARKER = re.compile(r"<!-- hfexport-bot:(?P<key>[a-z0-9-]+) (?P<digest>[0-9a-f]{16}) -->")
+_FOOTER_ROOM = 1_000
+
+
+class CommentWhen(StrEnum):
+    """When a pull request gets a comment."""
+
+    ON_FINDING = "on-finding"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Body:
+    """A comment to be: its text without the marker, what tells it from another, and whether it is worth a comment of
+    its own, or only an edit of one that is there."""
+
+    text: str
+    digest: str
+    wanted: bool
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a comment: ``done`` is ``created``, ``edited``, ``unchanged`` or ``not needed``."""
+
+    done: str
+    url: str = ""
+
+
+def make_body(report: Report, when: CommentWhen, footer: str) -> Body:
+    """The comment on a report; with nothing to act on, one that says that earlier findings are resolved."""
+    wanted = when is CommentWhen.ALWAYS or bool(report.failure or cases_to_act_on(report))
+    if wanted:
+        text = render(report, MAX_CHARS - _FOOTER_ROOM)
+    else:
+        text = f"## Export check: resolved\n\nNothing to act on any more: {headline(report)}\n"
+    kind = b"report" if wanted else b"resolved"
+    digest = hashlib.sha256(kind + _substance(report)).hexdigest()[:16]
+    return Body(f"{text}\n{footer[:_FOOTER_ROOM]}", digest, wanted)
+
+
+def keep_one_comment(
+    client: Client,
+    repository: str,
+    number: int,
+    key: str,
+    body: Body,
+    author: str,
+    check: Callable[[], None] = lambda: None,
+) -> Written:
+    """Write ``body`` to the comment of ``author``'s that has the marker ``key``, or to a new one where it is wanted.
+
+    Nothing is written where it says the same already. Older ones of the same author and key are deleted. ``check`` is
+    called right before something is written, to raise where that is no longer right.
+    """
+    comments = f"/repos/{repository}/issues/comments"
+    text = f"<!-- hfexport-bot:{key} {body.digest} -->\n{body.text}"
+    older = _marked(client, repository, number, key, author)
+    written: Written | None = None
+    while older and written is None:
+        newest = older.pop()
+        if _digest(newest, key) == body.digest:
+            written = Written("unchanged", newest["html_url"])
+            continue
+        check()
+        try:
+            written = Written("edited", client.patch(f"{comments}/{newest['id']}", {"body": text})["html_url"])
+        except NotFound:  # somebody deleted it just now
+            continue
+    if written is None and body.wanted:
+        check()
+        created = _create(client, repository, number, key, text, author)
+        written = Written("created", created["html_url"])
+        if created["user"] and created["user"]["login"] != author:  # we took ourselves for another
+            every = _marked(client, repository, number, key, created["user"]["login"])
+            older = [each for each in every if each["id"] != created["id"]]
+    for each in older:
+        client.delete(f"{comments}/{each['id']}")
+    return written or Written("not needed")
+
+
+def _create(client: Client, repository: str, number: int, key: str, text: str, author: str) -> Any:
+    def found() -> Any:
+        # There was none before, so one that is there now is this one.
+        return next(iter(_marked(client, repository, number, key, author)), None)
+
+    return client.once("POST", f"/repos/{repository}/issues/{number}/comments", {"body": text}, found)
+
+
+def whoami(client: Client, app: str) -> str:
+    """The login that comments of this token have. ``app`` is the short name of the token's app, where it is known."""
+    if app:
+        return f"{app}[bot]"
+    try:
+        login = client.get("/user")["login"]
+    except GitHubError as error:
+        if error.status not in (403, 404):
+            raise
+        return "github-actions[bot]"  # an app's token may not ask, and a job's own token is that app's
+    return str(login)
+
+
+def _marked(client: Client, repository: str, number: int, key: str, author: str) -> list[Any]:
+    """The author's comments with our marker, the oldest first."""
+    every = client.pages(f"/repos/{repository}/issues/{number}/comments")
+    mine = [each for each in every if each["user"] and each["user"]["login"] == author and _digest(each, key)]
+    return sorted(mine, key=lambda each: int(each["id"]))
+
+
+def _digest(comment: Any, key: str) -> str:
+    """The digest in a comment's marker; empty for one without."""
+    found = _MARKER.match(comment.get("body") or "")
+    return found["digest"] if found and found["key"] == key else ""
+
+
+def _substance(report: Report) -> bytes:
+    return json.dumps(_news(report.model_dump(mode="json")), sort_keys=True).encode()
+
+
+def _news(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _news(value) for key, value in node.items() if key not in _NOT_NEWS}
+    return [_news(each) for each in node] if isinstance(node, list) else node

@@ -1,0 +1,177 @@
+"""What a job does from its environment to its outputs: where the parts of this package meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.github.checks import Conclusion
+from hfexport_bot.github.client import Client, GitHubError, connect
+from hfexport_bot.github.event import Event, Mode, Origin, read_event
+from hfexport_bot.github.orders import NotObeyed, Order, take_order
+from hfexport_bot.github.outputs import append_outputs, append_summary, full_summary, values_of
+from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
+from hfexport_bot.github.report_file import read_report
+from hfexport_bot.reporting import write_reports
+from hfexport_bot.reporting.text import code
+from hfexport_bot.schema import Report, VerdictKind
+from hfexport_bot.verdicts.compare import accept
+
+#: Makes a client from the job's environment; None where it has no token.
+MakeClient = Callable[[Mapping[str, str]], Client | None]
+
+
+def client_of(environment: Mapping[str, str]) -> Client | None:
+    """A client with the job's token, of the GitHub that the job belongs to; None without a token."""
+    token = environment.get("GITHUB_TOKEN", "")
+    if not token:
+        return None
+    return Client(connect(token, environment.get("GITHUB_API_URL") or "https://api.github.com"))
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """What the command line asks of `publish_report`. ``head`` is the head that a comment's order was about;
+    ``fail_on`` stands for what the report itself names; ``accepted`` are a case and the reason to accept it."""
+
+    wishes: Wishes = field(default_factory=Wishes)
+    head: str = ""
+    fail_on: tuple[VerdictKind, ...] = ()
+    accepted: tuple[str, str] | None = None
+
+
+def publish_report(
+    path: Path,
+    out: Path,
+    options: PublishOptions,
+    environment: Mapping[str, str],
+    make_client: MakeClient = client_of,
+) -> Published:
+    """Publish the report at ``path`` and write its renderings to ``out``.
+
+    Raises `UsageError` for a wrong event or option. A report that cannot be read is published as that.
+    """
+    event = _with_head(read_event(environment), options.head)
+    if not event.steps(Mode.PUBLISH):
+        return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
+    result = _result(path, options)
+    summary = environment.get("GITHUB_STEP_SUMMARY", "")
+    written = write_reports(result.report, out) if result.report else {}
+    append_summary(summary, full_summary(result.report) if result.report else problem_text(result))
+
+    page = _page(environment)
+    published = publish(make_client(environment), event, result, replace(options.wishes, page=page))
+    if published.lines:
+        append_summary(summary, "\n".join(f"- {code(line, 400)}" for line in published.lines))
+    append_outputs(
+        environment.get("GITHUB_OUTPUT", ""),
+        {
+            **(values_of(result.report) if result.report else {"counts": "{}", "regressions": "[]"}),
+            "conclusion": published.conclusion.value,
+            "problem": result.problem,
+            "check-url": published.check_url,
+            "comment-url": published.comment_url,
+            **{name.replace(".", "-"): str(path) for name, path in written.items()},
+        },
+    )
+    return published
+
+
+def answer_comment(environment: Mapping[str, str], make_client: MakeClient = client_of) -> Order | None:
+    """Read the comment of an ``issue_comment`` event and set the outputs that its order, if any, comes to.
+
+    Raises `UsageError` for another event, `NotObeyed` for a command that is not carried out; a maintainer is told why
+    in a comment.
+    """
+    event = read_event(environment)
+    outputs = environment.get("GITHUB_OUTPUT", "")
+    if event.comment is None:
+        if not event.nothing:
+            raise UsageError(f"this is a {event.name} event; comments come with issue_comment")
+        append_outputs(outputs, {"command": ""})
+        return None
+    client = make_client(environment)
+    if client is None:
+        raise UsageError("there is no GITHUB_TOKEN, so nobody's permissions can be asked for")
+    append = {"command": ""}
+    try:
+        order = take_order(client, event.repository, event.comment)
+        if order is not None:
+            append = order_outputs(order)
+    except NotObeyed as reason:
+        if reason.tell:
+            _tell(client, event, str(reason))
+        raise
+    finally:
+        append_outputs(outputs, append)
+    return order
+
+
+def order_outputs(order: Order) -> dict[str, str]:
+    """An order as outputs of the job, for the jobs that carry it out."""
+    command = order.command
+    return {
+        "command": command.action.value,
+        "case": command.case,
+        "reason": f"{command.reason} ({order.by})" if command.reason else "",
+        "pull-request": str(order.number),
+        "head-sha": order.sha,
+        "head-repository": order.repository,
+    }
+
+
+def _result(path: Path, options: PublishOptions) -> Result:
+    try:
+        report = read_report(path)
+    except UsageError as error:
+        return Result(None, str(error))
+    return Result(_settled(report, options))
+
+
+def _settled(report: Report, options: PublishOptions) -> Report:
+    if options.fail_on:
+        report = report.model_copy(update={"fail_on": options.fail_on})
+    if options.accepted:
+        case, reason = options.accepted
+        try:
+            report = accept(report, case, reason)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    return report
+
+
+def _with_head(event: Event, head: str) -> Event:
+    """The event with the pull request that a comment stands under: its head is the one that the order was about."""
+    if not head:
+        return event
+    if event.comment is None:
+        raise UsageError(f"--head is for issue_comment events; {event.name} names its own")
+    if not re.fullmatch(r"[0-9a-f]{40,64}", head):
+        raise UsageError(f"--head: {head[:80]!r} is no full commit id")
+    return replace(event, sha=head, change=Origin(sha=head, repository="", number=event.comment.number))
+
+
+def _page(environment: Mapping[str, str]) -> str:
+    server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
+    run = environment.get("GITHUB_RUN_ID", "")
+    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+
+
+def _tell(client: Client, event: Event, reason: str) -> None:
+    """Answer a comment; where even that fails, the job's log is all there is."""
+    if event.comment is None:
+        return
+    marker = f"<!-- hfexport-bot:answer {event.comment.id} -->"
+    body = f"{marker}\n@{event.comment.author}: not done, since {reason}"
+    path = f"/repos/{event.repository}/issues/{event.comment.number}/comments"
+
+    def found() -> object:
+        return next((each for each in client.pages(path) if (each.get("body") or "").startswith(marker)), None)
+
+    try:
+        client.once("POST", path, {"body": body}, found)
+    except GitHubError:
+        return

@@ -1,0 +1,146 @@
+"""Commands in comments: ``/export run``, ``/export full``, ``/export accept CASE reason``, by maintainers only.
+
+Whether a comment is one is pure; who wrote it and what the pull request's head was then is asked of GitHub.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.github.client import Client, GitHubError
+from hfexport_bot.github.event import Comment
+from hfexport_bot.reporting.text import one_line, plain
+
+PREFIX = "/export"
+USAGE = f"write `{PREFIX} run`, `{PREFIX} full`, or `{PREFIX} accept CASE reason`"
+_PATTERN = re.compile(r"[\w.\-/*?+@\[\]!]{1,300}")
+_MAY_ORDER = frozenset({"admin", "write"})  # GitHub tells `maintain` as write here, and `triage` as read
+
+
+class Action(StrEnum):
+    """What a comment can ask for."""
+
+    RUN = "run"  # run the check again
+    FULL = "full"  # run every affected class, without a limit on their number or on time
+    ACCEPT = "accept"  # accept a regression of this head
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a comment asks for. ``case`` is a glob over case ids, ``reason`` why; both of ``accept`` only."""
+
+    action: Action
+    case: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A command of somebody who may give it, and the head it is about."""
+
+    command: Command
+    by: str
+    number: int
+    sha: str
+    repository: str
+
+
+class NotObeyed(Exception):
+    """A command that is not carried out. The message is why, in one line; ``tell`` is whether its author may know it in
+    a comment, which those who may not give commands don't."""
+
+    def __init__(self, message: str, tell: bool) -> None:
+        super().__init__(message)
+        self.tell = tell
+
+
+def parse_command(body: str) -> Command | None:
+    """The command that a comment's first line is; None where it is none. Raises `UsageError` for one that begins as a
+    command does and is wrong."""
+    lines = body.strip().splitlines()
+    words = lines[0].split() if lines else []
+    if not words or words[0] != PREFIX:
+        return None
+    name, rest = (words[1], words[2:]) if len(words) > 1 else ("", [])
+    if name not in {each.value for each in Action}:
+        close = difflib.get_close_matches(name, [each.value for each in Action], n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"there is no command {plain(name, 40)!r}; {hint}{USAGE}")
+    action = Action(name)
+    if action is not Action.ACCEPT:
+        if rest:
+            raise UsageError(f"{PREFIX} {action} takes nothing more; {USAGE}")
+        return Command(action)
+    if len(rest) < 2:
+        raise UsageError(f"{PREFIX} accept needs a case and the reason why it is accepted; {USAGE}")
+    if not _PATTERN.fullmatch(rest[0]):
+        raise UsageError(f"{plain(rest[0], 80)!r} is no case id, such as bert/BertModel/onnx/dynamic/forward")
+    return Command(action, rest[0], one_line(" ".join(rest[1:]), 300))
+
+
+def take_order(client: Client, repository: str, comment: Comment) -> Order | None:
+    """The order that a comment gives, or None for an ordinary comment.
+
+    Raises `NotObeyed` where its author may not give any, where it is wrong, and where the pull request may have got
+    other commits since it was written: whoever wrote it has not seen those.
+    """
+    if not comment.body.strip().startswith(PREFIX):
+        return None
+    problem, command = "", None
+    try:
+        command = parse_command(comment.body)
+    except UsageError as error:
+        problem = str(error)
+    if command is None and not problem:
+        return None
+    if not _may_order(client, repository, comment.author):
+        raise NotObeyed(f"{plain(comment.author, 60)} may not write to {repository}", tell=False)
+    if command is None:
+        raise NotObeyed(problem, tell=True)
+    pull = client.get(f"/repos/{repository}/pulls/{comment.number}")
+    if pull["state"] != "open":
+        raise NotObeyed("the pull request is closed", tell=True)
+    head = pull["head"]
+    if not head["repo"]:
+        raise NotObeyed("the repository that the pull request comes from is gone", tell=True)
+    if not _unchanged_since(client, head, comment.written):
+        raise NotObeyed(
+            f"the pull request may have changed since the comment; look at {head['sha'][:7]} and write it again",
+            tell=True,
+        )
+    return Order(command, comment.author, comment.number, head["sha"], head["repo"]["full_name"])
+
+
+def _may_order(client: Client, repository: str, login: str) -> bool:
+    try:
+        answer = client.get(f"/repos/{repository}/collaborators/{login}/permission")
+    except GitHubError as error:
+        if error.status == 404:  # nobody, or no user, such as an app
+            return False
+        raise
+    return answer["permission"] in _MAY_ORDER
+
+
+def _unchanged_since(client: Client, head: Any, written: str) -> bool:
+    """Whether a pull request's branch was last pushed before a time. Only GitHub's own times count: those of commits
+    are their author's to choose. Where that cannot be told, it counts as changed."""
+    moment = _time(written)
+    if _time(head["repo"]["pushed_at"]) < moment:
+        return True
+    # Something was pushed to that repository since; it may be another branch.
+    asked = {"ref": f"refs/heads/{head['ref']}", "direction": "desc"}
+    try:
+        last = next(iter(client.pages(f"/repos/{head['repo']['full_name']}/activity", asked)), None)
+    except GitHubError:
+        return False
+    return last is not None and last["after"] == head["sha"] and _time(last["timestamp"]) < moment
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)

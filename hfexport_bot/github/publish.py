@@ -1,0 +1,136 @@
+"""The trusted stage: one report to a check run, a comment, the job's page and its outputs.
+
+Nothing here runs, checks out or imports the change's code. What cannot be written (a token without rights, a pull
+request that has moved on) costs that one thing, and a line says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from hfexport_bot.errors import RunError
+from hfexport_bot.github.checks import (
+    Check,
+    Conclusion,
+    annotate,
+    check_summary,
+    conclude,
+    conclude_without,
+    write_check,
+)
+from hfexport_bot.github.client import Client, GitHubError
+from hfexport_bot.github.comment import CommentWhen, keep_one_comment, make_body, whoami
+from hfexport_bot.github.event import Event, Origin
+from hfexport_bot.github.pulls import NoPullRequest, find_pull_request, is_current
+from hfexport_bot.reporting.summary import headline
+from hfexport_bot.reporting.text import code
+from hfexport_bot.schema import Report
+
+ADVISORY = "Measured by running the change's own code, which could falsify its own cases: a green is advice, not proof."
+
+
+@dataclass(frozen=True)
+class Result:
+    """What there is to publish: a report, or why there is none."""
+
+    report: Report | None
+    problem: str = ""
+
+    @property
+    def title(self) -> str:
+        return headline(self.report) if self.report else f"no report: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How a result is to appear. ``page`` is the address of the job that publishes it, which has the whole report."""
+
+    comment: CommentWhen = CommentWhen.ON_FINDING
+    check_name: str = "Export check"
+    page: str = ""
+
+
+@dataclass
+class Published:
+    """What appeared where. ``lines`` say what did not, and why; ``failures`` those of them that should not have
+    happened, as opposed to a right that a token lacks."""
+
+    conclusion: Conclusion
+    check_url: str = ""
+    comment_url: str = ""
+    lines: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def publish(client: Client | None, event: Event, result: Result, wishes: Wishes) -> Published:
+    """Write the check run and the comment. ``client`` is None where there is no token. Raises nothing of GitHub's."""
+    report = result.report
+    published = Published(conclude(report) if report else conclude_without(event.ran))
+    if client is None:
+        published.lines.append("No check and no comment: there is no GITHUB_TOKEN.")
+        return published
+    app = ""
+    try:
+        written = write_check(client, event.repository, _check(event, result, wishes, published.conclusion))
+        published.check_url, app = written.url, written.app
+    except GitHubError as error:
+        _note(published, "No check", error, event)
+    if report and event.change and wishes.comment is not CommentWhen.NEVER:
+        try:
+            published.comment_url = _comment(client, event, event.change, report, wishes, app)
+        except NoPullRequest as reason:
+            published.lines.append(f"No comment: {reason}.")
+        except GitHubError as error:
+            _note(published, "No comment", error, event)
+    return published
+
+
+def problem_text(result: Result) -> str:
+    """What stands where the report would, when there is none."""
+    return f"## Export check: no report\n\n{code(result.problem, 400)}\n"
+
+
+def _check(event: Event, result: Result, wishes: Wishes, conclusion: Conclusion) -> Check:
+    report, footer = result.report, _footer(wishes)
+    return Check(
+        name=wishes.check_name,
+        sha=event.sha,
+        id=f"hfexport-bot-{event.run_id}",
+        conclusion=conclusion,
+        title=result.title,
+        summary=check_summary(report, footer) if report else f"{problem_text(result)}\n{footer}",
+        details_url=wishes.page,
+        annotations=annotate(report) if report else (),
+    )
+
+
+def _comment(client: Client, event: Event, change: Origin, report: Report, wishes: Wishes, app: str) -> str:
+    pull = find_pull_request(client, event.repository, change)
+
+    def check() -> None:
+        if not is_current(client, event.repository, pull):
+            raise NoPullRequest("the pull request has moved on, or was closed, just now")
+
+    key = re.sub(r"[^a-z0-9]+", "-", wishes.check_name.lower()).strip("-") or "check"
+    body = make_body(report, wishes.comment, _footer(wishes))
+    author = whoami(client, app)
+    return keep_one_comment(client, event.repository, pull.number, key, body, author, check).url
+
+
+def _footer(wishes: Wishes) -> str:
+    whole = f"[The whole report]({wishes.page}) · " if wishes.page else ""
+    return f"---\n{whole}{ADVISORY}\n"
+
+
+def _note(published: Published, what: str, error: RunError, event: Event) -> None:
+    status = error.status if isinstance(error, GitHubError) else 0
+    if status == 403 and event.limited:
+        published.lines.append(
+            f"{what}: {event.limited} gets a token that may only read. A workflow on `workflow_run` can publish it."
+        )
+        return
+    line = f"{what}: {error}."
+    published.lines.append(line)
+    if status != 403:
+        published.failures.append(line)

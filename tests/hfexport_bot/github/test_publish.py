@@ -1,0 +1,337 @@
+"""The trusted stage as a job runs it: from the event and the report to what GitHub then shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.github.client import Client
+from hfexport_bot.github.comment import CommentWhen
+from hfexport_bot.github.job import PublishOptions, answer_comment, client_of, publish_report
+from hfexport_bot.github.orders import NotObeyed
+from hfexport_bot.github.publish import Published, Wishes
+from hfexport_bot.schema import Report, VerdictKind
+from tests.hfexport_bot.github.payloads import event
+from tests.hfexport_bot.github.reports import clean, red
+from tests.hfexport_bot.github.server import REPOSITORY, GitHub
+from tests.hfexport_bot.github.test_event import COMMENT, WORKFLOW_RUN, pull_request
+from tests.hfexport_bot.github.test_outputs import read_outputs
+
+HEAD, MERGE = "a" * 40, "b" * 40
+FORK = "fork/zoo"
+ALWAYS = PublishOptions(Wishes(CommentWhen.ALWAYS))
+
+
+class Job:
+    """A job on a machine of GitHub's, with its files, and the report of the stage before it."""
+
+    def __init__(self, folder: Path, client: Client | None) -> None:
+        self.folder = folder
+        self.client = client
+        self.environment: dict[str, str] = {}
+
+    def on(self, name: str, payload: Any) -> Job:
+        file = self.folder / "event.json"
+        file.write_text(json.dumps(payload))
+        self.environment = {
+            "GITHUB_EVENT_NAME": name,
+            "GITHUB_EVENT_PATH": str(file),
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_SHA": MERGE,
+            "GITHUB_RUN_ID": "99",
+            "GITHUB_SERVER_URL": "https://github.example",
+            "GITHUB_OUTPUT": str(self.folder / "outputs"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
+        }
+        return self
+
+    def publish(self, report: Report | str | None, options: PublishOptions | None = None) -> Published:
+        for name in ("outputs", "summary.md"):
+            (self.folder / name).unlink(missing_ok=True)
+        artifact = self.folder / "artifact"
+        artifact.mkdir(exist_ok=True)
+        if report is not None:
+            text = report.model_dump_json() if isinstance(report, Report) else report
+            (artifact / "report.json").write_text(text)
+        make: Callable[[Mapping[str, str]], Client | None] = lambda _: self.client  # noqa: E731
+        return publish_report(artifact, self.folder / "out", options or PublishOptions(), self.environment, make)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return read_outputs((self.folder / "outputs").read_text())
+
+    @property
+    def summary(self) -> str:
+        return (self.folder / "summary.md").read_text()
+
+
+@pytest.fixture
+def job(tmp_path: Path, github: GitHub, client: Client) -> Job:
+    """The publishing job after a run on a fork's pull request."""
+    github.pull(7, HEAD, FORK)
+    return Job(tmp_path, client).on("workflow_run", event("workflow-run-completed", WORKFLOW_RUN))
+
+
+def test_a_regression_appears_everywhere(job: Job, github: GitHub) -> None:
+    published = job.publish(red(2))
+    (check,) = github.checks
+    assert (check["head_sha"], check["conclusion"], len(check["annotations"])) == (HEAD, "failure", 2)
+    assert check["details_url"] == "https://github.example/octo/zoo/actions/runs/99"
+    (body,) = github.bodies(7)
+    assert "## Export check: 2 regressions in 2 causes" in body
+    assert "[The whole report](https://github.example/octo/zoo/actions/runs/99)" in body
+    assert "a green is advice, not proof" in body
+    assert published.lines == published.failures == []
+    outputs = job.outputs
+    assert json.loads(outputs["counts"])["regression"] == 2
+    assert outputs["conclusion"] == "failure"
+    assert outputs["comment-url"] == github.comments[0]["html_url"]
+    assert outputs["check-url"].endswith("/runs/1")
+    for name in ("report-json", "report-md", "junit-xml"):
+        assert Path(outputs[name]).is_file()
+    assert job.summary.startswith("## Export check: 2 regressions")
+
+
+def test_with_nothing_to_act_on_only_the_check_appears(job: Job, github: GitHub) -> None:
+    published = job.publish(clean())
+    assert [check["conclusion"] for check in github.checks] == ["success"]
+    assert github.comments == []
+    assert (published.comment_url, published.lines) == ("", [])
+
+
+def test_the_life_of_a_pull_request(job: Job, github: GitHub) -> None:
+    job.publish(red())
+    job.publish(red())
+    job.publish(clean())
+    (body,) = github.bodies(7)
+    assert "## Export check: resolved" in body
+    assert len(github.checks) == 1
+    assert github.checks[0]["conclusion"] == "success"
+    assert [each for each in github.writes() if "comments" in each] == [
+        f"POST /repos/{REPOSITORY}/issues/7/comments",
+        f"PATCH /repos/{REPOSITORY}/issues/comments/101",
+    ]
+
+
+def test_always_and_never(job: Job, github: GitHub) -> None:
+    job.publish(red(), PublishOptions(Wishes(CommentWhen.NEVER)))
+    assert github.comments == []
+    job.publish(clean(), ALWAYS)
+    assert "safe to merge: yes" in github.bodies(7)[0]
+
+
+@pytest.mark.parametrize("ran", ["success", "failure", "cancelled"])
+def test_the_check_concludes_without_a_report_too(job: Job, github: GitHub, ran: str) -> None:
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": ran}  # type: ignore[operator]
+    job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
+    job.publish(None)
+    (check,) = github.checks
+    assert check["conclusion"] == ("cancelled" if ran == "cancelled" else "failure")
+    assert "the run ended before it could write one" in check["output"]["title"]
+    assert github.comments == []
+    assert "the run ended before it could write one" in job.outputs["problem"]
+    assert "the run ended before it could write one" in job.summary
+
+
+@pytest.mark.parametrize("text", ["{}", "<html>", '{"command": "run", "head": {"name": "x"}, "cases": [{}]}'])
+def test_a_report_that_is_none_is_published_as_that(job: Job, github: GitHub, text: str) -> None:
+    job.publish(text)
+    assert github.checks[0]["conclusion"] == "failure"
+    assert "is no report.json of this version" in github.checks[0]["output"]["summary"]
+    assert github.comments == []
+
+
+def test_a_number_in_the_artifact_is_of_no_use(job: Job, github: GitHub) -> None:
+    github.pull(8, "e" * 40)
+    (job.folder / "artifact").mkdir()
+    (job.folder / "artifact" / "pr_number").write_text("8")
+    job.publish(red())
+    assert github.bodies(8) == []
+    assert len(github.bodies(7)) == 1
+
+
+def test_no_comment_where_the_head_has_moved_on(job: Job, github: GitHub) -> None:
+    github.pulls[0]["head"]["sha"] = "e" * 40
+    published = job.publish(red())
+    assert published.lines == ["No comment: the pull request has moved on to eeeeeee, this is of aaaaaaa."]
+    assert published.failures == []
+    assert "No comment: the pull request has moved on" in job.summary
+    assert github.checks[0]["conclusion"] == "failure"
+
+
+def test_no_comment_where_the_head_moves_on_at_the_last_moment(job: Job, github: GitHub) -> None:
+    def move(method: str, path: str) -> None:
+        if path.endswith("/comments"):  # our comments are being listed
+            github.pulls[0]["head"]["sha"] = "e" * 40
+
+    github.before = move
+    published = job.publish(red())
+    assert published.lines == ["No comment: the pull request has moved on, or was closed, just now."]
+    assert github.comments == []
+
+
+def test_a_token_that_may_only_read(job: Job, github: GitHub) -> None:
+    github.rights = set()
+    published = job.publish(red())
+    assert [line.partition(":")[0] for line in published.lines] == ["No check", "No comment"]
+    assert "the token lacks the right to do this" in published.lines[0]
+    assert published.failures == []
+    assert job.summary.count("- `No c") == 2
+    assert json.loads(job.outputs["counts"])["regression"] == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "actor", "who"),
+    [(FORK, "ada", "a fork's pull request"), (REPOSITORY, "dependabot[bot]", "a pull request of Dependabot's")],
+)
+def test_who_gets_no_comment_is_told_why(job: Job, github: GitHub, head: str, actor: str, who: str) -> None:
+    github.pulls.clear()
+    github.pull(7, HEAD, head)
+    github.rights = set()
+    job.on("pull_request", pull_request(head))
+    job.environment["GITHUB_ACTOR"] = actor
+    published = job.publish(red())
+    reason = f"{who} gets a token that may only read. A workflow on `workflow_run` can publish it."
+    assert published.lines == [f"No check: {reason}", f"No comment: {reason}"]
+    assert published.failures == []
+
+
+def test_a_wrong_token_is_a_failure_that_keeps_summary_and_outputs(job: Job, github: GitHub) -> None:
+    github.token = "another"
+    published = job.publish(red())
+    assert len(published.failures) == 2
+    assert "401 Bad credentials" in published.failures[0]
+    assert job.summary.startswith("## Export check: 1 regression")
+    assert job.outputs["conclusion"] == "failure"
+
+
+def test_without_a_token_there_is_a_summary(job: Job, github: GitHub) -> None:
+    job.client = None
+    published = job.publish(red())
+    assert published.lines == ["No check and no comment: there is no GITHUB_TOKEN."]
+    assert github.requests == []
+    assert "there is no GITHUB_TOKEN" in job.summary
+
+
+def test_a_server_that_is_down_costs_no_summary(job: Job, github: GitHub, client: Client) -> None:
+    client.patience = 3
+    github.fail("status", "GET", status=503, times=99)
+    published = job.publish(red())
+    assert len(published.failures) == 2
+    assert "503; run this again later" in published.failures[0]
+    assert job.summary.startswith("## Export check: 1 regression")
+
+
+def test_a_push_gets_a_check_and_no_comment(job: Job, github: GitHub) -> None:
+    values = {"before": "c" * 40, "after": HEAD, "ref": "refs/heads/main", "deleted": False}
+    job.on("push", event("push", values)).publish(red())
+    assert github.checks[0]["head_sha"] == HEAD
+    assert github.comments == []
+
+
+def test_a_removed_branch_is_nothing_to_publish(job: Job, github: GitHub) -> None:
+    values = {"before": "c" * 40, "after": "0" * 40, "ref": "refs/heads/x", "deleted": True}
+    published = job.on("push", event("push", values)).publish(red())
+    assert published.lines == ["Nothing to publish: the push removed its branch."]
+    assert github.requests == []
+
+
+def test_a_users_token_cannot_check_but_comment(job: Job, github: GitHub) -> None:
+    github.login = "ada"
+    for content in (red(), red(2)):
+        published = job.publish(content)
+    assert [line.partition(":")[0] for line in published.lines] == ["No check"]
+    assert [each["user"]["login"] for each in github.comments] == ["ada"]
+
+
+def test_what_is_red_may_be_said_where_it_is_published(job: Job, github: GitHub) -> None:
+    hidden = red().model_copy(update={"fail_on": ()})
+    job.publish(hidden)
+    job.publish(hidden, PublishOptions(fail_on=(VerdictKind.REGRESSION,)))
+    assert github.checks[0]["conclusion"] == "failure"
+
+
+def test_an_accepted_regression_turns_the_check_green(job: Job, github: GitHub) -> None:
+    job.publish(red())
+    job.publish(red(), PublishOptions(accepted=("tiny/*", "not shipped (ada)")))
+    assert github.checks[0]["conclusion"] == "success"
+    assert "accepted: not shipped (ada)" in github.checks[0]["output"]["summary"]
+    assert "## Export check: resolved" in github.bodies(7)[0]
+    with pytest.raises(UsageError, match="no regression of this report has an id like bert"):
+        job.publish(red(), PublishOptions(accepted=("bert/*", "why")))
+
+
+def test_a_comments_order_names_the_head(job: Job, github: GitHub) -> None:
+    job.on("issue_comment", event("issue-comment-created", COMMENT))
+    job.publish(red(), PublishOptions(head=HEAD))
+    assert github.checks[0]["head_sha"] == HEAD
+    assert len(github.bodies(7)) == 1
+    published = job.publish(red(2), PublishOptions(head="e" * 40))
+    assert published.lines == ["No comment: the pull request has moved on to aaaaaaa, this is of eeeeeee."]
+
+
+@pytest.mark.parametrize(
+    ("head", "said"), [("main", "'main' is no full commit id"), (HEAD, "is for issue_comment events")]
+)
+def test_a_head_that_does_not_belong_there(job: Job, head: str, said: str) -> None:
+    if head != HEAD:
+        job.on("issue_comment", event("issue-comment-created", COMMENT))
+    with pytest.raises(UsageError, match=said):
+        job.publish(red(), PublishOptions(head=head))
+
+
+def test_the_outputs_of_an_order(job: Job, github: GitHub) -> None:
+    github.permissions = {"ada": "write"}
+    body = COMMENT["comment"] | {"body": "/export accept bert/* not yet\n/export run"}  # type: ignore[operator]
+    job.on("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
+    answer_comment(job.environment, lambda _: job.client)
+    assert job.outputs == {
+        "command": "accept",
+        "case": "bert/*",
+        "reason": "not yet (ada)",
+        "pull-request": "7",
+        "head-sha": HEAD,
+        "head-repository": FORK,
+    }
+
+
+def test_a_wrong_command_of_a_maintainer_is_answered_once(job: Job, github: GitHub) -> None:
+    github.permissions = {"ada": "write"}
+    github.fail("after", "POST", "/comments")
+    body = COMMENT["comment"] | {"body": "/export rum"}  # type: ignore[operator]
+    job.on("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
+    with pytest.raises(NotObeyed, match="did you mean run"):
+        answer_comment(job.environment, lambda _: job.client)
+    (answer,) = github.bodies(7)
+    assert answer.endswith(
+        "\n@ada: not done, since there is no command 'rum'; did you mean run? write `/export run`, "
+        "`/export full`, or `/export accept CASE reason`"
+    )
+    assert job.outputs == {"command": ""}
+
+
+def test_an_ordinary_comment_sets_an_empty_output(job: Job, github: GitHub) -> None:
+    body = COMMENT["comment"] | {"body": "nice"}  # type: ignore[operator]
+    for values in (COMMENT | {"comment": body}, COMMENT | {"issue": {"number": 7}}):
+        job.on("issue_comment", event("issue-comment-created", values))
+        assert answer_comment(job.environment, lambda _: job.client) is None
+    assert (job.folder / "outputs").read_text().count("command<<") == 2
+    assert github.requests == []
+
+
+def test_another_event_has_no_comment_to_read(job: Job) -> None:
+    with pytest.raises(UsageError, match="this is a workflow_run event; comments come with issue_comment"):
+        answer_comment(job.environment, lambda _: job.client)
+
+
+def test_the_client_is_the_jobs(github: GitHub) -> None:
+    assert client_of({}) is None
+    client = client_of({"GITHUB_TOKEN": github.token, "GITHUB_API_URL": github.url})
+    assert client is not None
+    github.login = "ada"
+    assert client.get("/user")["login"] == "ada"
