@@ -18,16 +18,24 @@ from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_expor
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
-from hfexport_bot.changes.installs import is_declaring, what_else_is_installed
+from hfexport_bot.changes.installs import what_else_is_installed
 from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_or_doc, model_file
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
 from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
-from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection, with_classes
+from hfexport_bot.changes.selection import (
+    NOT_EXPORTED,
+    ONLY_TEXT,
+    SAME_NEEDS,
+    AffectedModule,
+    Selection,
+    with_classes,
+)
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout, NotRun, Task
 
+_NOT_THEIRS = "the engine own does not use the checkout's exporters; --engine repo or both does"
 #: Changed symbols of one file that are named one by one when none of them is run.
 _NAMED = 20
 
@@ -52,27 +60,27 @@ def select(
     asked = asked or Asked()
     changes = list(changes)
     installs = what_else_is_installed(changes, base, head, layout)
-    declaring = [change for change in changes if is_declaring(change.path, layout)]
     python = [
         change
         for change in changes
-        if change.path.endswith(".py") and change not in declaring and _counts(change.path, layout, asked)
+        if change.path.endswith(".py") and change not in installs.changes and _counts(change.path, layout, asked)
     ]
-    aside = [change for change in changes if change not in python and change not in declaring]
-    own = [change for change in python if hits is not None and is_exporter_file(change.path, layout)]
-    by_exporters = affected_by_exporters(own, base, head, layout, hits or {})
+    aside = [change for change in changes if change not in python and change not in installs.changes]
+    own = [change for change in python if is_exporter_file(change.path, layout)]
+    by_exporters = affected_by_exporters(own if hits is not None else (), base, head, layout, hits or {})
     others = [change for change in python if change not in own]
     found, named = Selection(), Named()
-    if others or installs or may_name_models(asked, aside, layout):
+    if others or installs.altered or may_name_models(asked, aside, layout):
         with many_objects():
             selecting = _Selecting(others, base, head, layout, asked)
-            found = selecting.selection(installs)
+            found = selecting.selection(installs.altered)
         named = classes_named(asked, changes, selecting.touched, selecting.public, (base, head), layout)
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
     not_run = [*found.not_run, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
-    if installs is None:
-        same = "what a model needs to run did not change"
-        not_run += [NotRun(kind="file", name=change.path, reason=same) for change in declaring]
+    if installs.altered is None:
+        not_run += [NotRun(kind="file", name=change.path, reason=SAME_NEEDS) for change in installs.changes]
+    if hits is None:
+        not_run += [NotRun(kind="file", name=change.path, reason=_NOT_THEIRS) for change in own]
     if any(change.path == asked.file for change in changes) and not (asked.globs or asked.renamed):
         not_run.append(NotRun(kind="file", name=asked.file, reason=asked.postponed or ONLY_TEXT))
     read = {asked.file, *named.files}

@@ -48,7 +48,7 @@ class Reader:
         self.problems: list[str] = []
         self.provided: set[str] = set()
         self._tree = tree
-        self._included: set[str] = set()
+        self.included: set[str] = set()
 
     def text(self, path: str) -> str | None:
         source = self._tree.read(path)
@@ -108,9 +108,9 @@ class Reader:
 
     def requirements_file(self, path: str, firm: bool) -> None:
         """A file of pip's format and what it includes, each once; its index options are not followed."""
-        if path in self._included:
+        if path in self.included:
             return
-        self._included.add(path)
+        self.included.add(path)
         source = self.text(path)
         if source is None:
             if self._tree.read(path) is None:

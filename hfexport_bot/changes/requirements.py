@@ -57,12 +57,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a revision asks for. ``problems``: one line each for what could not be read or will not be installed."""
+    """What a revision asks for. ``problems``: one line each for what could not be read or will not be installed;
+    ``included``: files that others include."""
 
     asked: tuple[Asked, ...] = ()
     pins: Mapping[str, Pin] | None = None
     provided: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
+    included: frozenset[str] = frozenset()
 
     def differences(self, installed: Mapping[str, str]) -> tuple[Difference, ...]:
         """What is asked for and not ``installed`` (canonical name to version), by name."""
@@ -116,7 +118,13 @@ def read_requirements(tree: Tree, layout: Layout) -> Requirements:
             pins = found | pins
             reader.problems += problems
     reader.leave_out({name: pin.source for name, pin in pins.items() if pin.version is None})
-    return Requirements(tuple(reader.asked), pins, frozenset(reader.provided), tuple(dict.fromkeys(reader.problems)))
+    return Requirements(
+        tuple(reader.asked),
+        pins,
+        frozenset(reader.provided),
+        tuple(dict.fromkeys(reader.problems)),
+        frozenset(reader.included),
+    )
 
 
 def _meets(version: str, specifier: SpecifierSet) -> bool:

@@ -11,6 +11,7 @@ from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
+SAME_NEEDS = "what a model needs to run did not change"
 NOT_EXPORTED = "not on an exported path"
 #: Begins the reason of files that have nothing to do with models.
 NOT_READ = "no model reads"
@@ -23,7 +24,7 @@ Classes = Mapping[str, Mapping[str, Sequence[str]]]
 
 def is_harmless(entry: NotRun) -> bool:
     """Whether nothing was left unjudged: what changed in a file can affect no model."""
-    return entry.reason.startswith((ONLY_TEXT, NOT_READ, AFTER_MERGE))
+    return entry.reason.startswith((ONLY_TEXT, SAME_NEEDS, NOT_READ, AFTER_MERGE))
 
 
 @dataclass(frozen=True)
