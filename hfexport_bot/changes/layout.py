@@ -20,7 +20,7 @@ EXPORTERS = {
 }
 
 # TensorFlow and Flax files of older repositories are named alike.
-_MODELING = re.compile(r"modeling_(?!tf_|flax_)\w[\w.\-]*\.py")
+_MODELING = re.compile(r"modeling_(?!tf_|flax_).+\.py")
 _ID_PATH = re.compile(r"[\w.\-]+(/[\w.\-]+)*")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.affected import NOT_EXPORTED
+from hfexport_bot.changes.selection import NOT_EXPORTED
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, affected, generate_only, not_run, run
 
 FAR_CONFIG = SRC + "models/far/configuration_far.py"
