@@ -18,7 +18,7 @@ from exporters.inputs import prepare_export_inputs
 from exporters.refusals import refuse_names, refuse_tensors, refuse_training
 from exporters.registry import Hits, workarounds
 from exporters.skeleton import describe_model
-from exporters.stages import STAGES, OnStage, StageError, StageRunner
+from exporters.stages import STAGES, OnStage, OnTrace, StageError, StageRunner
 
 if TYPE_CHECKING:
     from exporters.artifacts import Artifact
@@ -63,6 +63,7 @@ class HfExporter(ABC):
         config: DynamoConfig | Mapping[str, Any] | None = None,
         *,
         on_stage: OnStage | None = None,
+        on_trace: OnTrace | None = None,
     ) -> Artifact:
         """The native program with the names of its inputs and outputs, bounds, stage times and workarounds hit.
 
@@ -72,6 +73,8 @@ class HfExporter(ABC):
                 should be dynamic need a size of at least 2.
             config: the exporter's config, a dict of its fields, or ``None`` for the defaults.
             on_stage: called with each stage's name as it begins.
+            on_trace: called with the program that torch.export gave, before a backend changes it; what it raises ends
+                the export.
 
         Raises:
             ValueError, TypeError: the model, the inputs or the config cannot be exported as they are: a model in
@@ -81,7 +84,7 @@ class HfExporter(ABC):
         """
         checked = coerce(config, self.config_class)
         _check_disabled(checked.disabled, self.backend)
-        runner, hits = StageRunner(self.backend, on_stage), Hits()
+        runner, hits = StageRunner(self.backend, on_stage, on_trace), Hits()
         prepared = prepare_inputs(model, inputs)
         with runner.stage("signature"):
             prepared = _with_made(model, prepared, checked.disabled, hits)
@@ -98,6 +101,7 @@ class HfExporter(ABC):
         multi_token_decode: bool = False,
         on_stage: OnStage | None = None,
         on_step: OnStage | None = None,
+        on_trace: OnTrace | None = None,
     ) -> GenerationExport:
         """The programs of encoder, prefill and decode, as ``generate`` really calls them, and a loop over them.
 
@@ -116,6 +120,7 @@ class HfExporter(ABC):
                 ``cache_implementation="static"`` the cache has ``max_length`` places, which must be set.
             multi_token_decode: let ``decode`` take several tokens in one call, as checking drafted tokens needs it.
             on_step: called with the name of each step as its export begins, before its stages.
+            on_stage, on_trace: as for `export_artifact`, for each step.
 
         Raises:
             ValueError: the model does not decode in this way.
@@ -132,7 +137,9 @@ class HfExporter(ABC):
             if on_step is not None:
                 on_step(name)
             try:
-                artifacts[name] = self.export_artifact(step.module, step.inputs, config, on_stage=on_stage)
+                artifacts[name] = self.export_artifact(
+                    step.module, step.inputs, config, on_stage=on_stage, on_trace=on_trace
+                )
             except StageError as error:
                 error.add_note(f"This was the {name} of {type(model).__name__}.")
                 raise

@@ -9,6 +9,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 #: The stages of each backend, in the order they run. ONNX and ExecuTorch run dynamo's in between their own
 #: patches and the rest.
@@ -38,6 +42,9 @@ OnStage = Callable[[str], None]
 
 #: File, line and function.
 Frame = tuple[str, int, str]
+
+#: Called with a program right after its trace, before anything changes it.
+OnTrace = Callable[["ExportedProgram"], None]
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _MODELING_FILE = re.compile(r"modeling_\w+\.py$")
@@ -120,11 +127,13 @@ class StageRunner:
     Args:
         backend: whose stages these are; named in a ``StageError``.
         on_stage: called with a stage's name as it begins.
+        on_trace: called with the traced program; what it raises ends the export.
     """
 
-    def __init__(self, backend: str, on_stage: OnStage | None = None) -> None:
+    def __init__(self, backend: str, on_stage: OnStage | None = None, on_trace: OnTrace | None = None) -> None:
         self.backend = backend
         self.seconds: dict[str, float] = {}
+        self.on_trace = on_trace
         self._on_stage = on_stage
 
     @contextmanager

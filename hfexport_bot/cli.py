@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hfexport_bot.changes.requirements import Difference
     from hfexport_bot.commands import Finished, ListTargets, Surroundings
     from hfexport_bot.execution.overlay import Overlay
-    from hfexport_bot.execution.session import OnEvent, RunCases
+    from hfexport_bot.execution.sides import OnEvent, RunCases
     from hfexport_bot.plan import PlannedCase
     from hfexport_bot.settings import Overrides
 

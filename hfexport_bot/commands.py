@@ -25,14 +25,8 @@ from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
 from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
 from hfexport_bot.execution.overlay import installed_versions, make_overlay
-from hfexport_bot.execution.session import (
-    OnEvent,
-    RunCases,
-    SessionResult,
-    SideName,
-    available_cpus,
-    run_session,
-)
+from hfexport_bot.execution.session import SessionResult, run_session
+from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
 from hfexport_bot.reporting import read_reports

@@ -96,6 +96,8 @@ class DynamoExporter(HfExporter):
                 output_paths = _tensor_outputs(program)
                 axes = axis_bounds(program, input_paths)
         refuse_ignored(type(model).__name__, parameters, dict(zip(input_paths, _used_inputs(program), strict=True)))
+        if runner.on_trace is not None:
+            runner.on_trace(program)
         dtypes = tuple(str(leaf.dtype).removeprefix("torch.") for leaf in leaves.values())
         return Trace(program, tuple(input_paths), tuple(output_paths), axes, dtypes)
 

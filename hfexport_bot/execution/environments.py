@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hfexport_bot.changes.requirements import Difference, Requirements
 from hfexport_bot.execution.overlay import Overlay, OverlayError
-from hfexport_bot.execution.session import SideName
+from hfexport_bot.execution.sides import SideName
 
 _SHOWN = 5
 _DIFFER = "installed packages differ from the requirements of {0} (to run with those: --install, or `install: true`)"

@@ -1,45 +1,13 @@
-"""Run the planned cases on one revision or on both at the same time."""
+"""Run the planned cases on one revision or on both, without running twice what must come to the same."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
+from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, Sides
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
-
-SideName = Literal["base", "head"]
-_POLL_SECONDS = 0.2
-
-OnEvent = Callable[[SideName, RunnerEvent], None]
-
-
-class SideResult(Protocol):
-    """What `RunCases` gives: an outcome for every requested id, the versions of what exported, and why the
-    runner could not work at all (empty when it could)."""
-
-    @property
-    def outcomes(self) -> dict[CaseId, Outcome]: ...
-    @property
-    def versions(self) -> dict[str, str]: ...
-    @property
-    def fatal(self) -> str: ...
-
-
-class RunCases(Protocol):
-    """Run cases in a runner of their own: `hfexport_bot.execution.client.run_cases`."""
-
-    def __call__(
-        self,
-        setup: RunnerSetup,
-        requests: Sequence[CaseRequest],
-        *,
-        on_event: Callable[[RunnerEvent], None] | None = None,
-        cancelled: threading.Event | None = None,
-    ) -> SideResult: ...
+from hfexport_bot.schema import CaseFinished, CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
 
 
 @dataclass(frozen=True)
@@ -53,13 +21,6 @@ class SessionResult:
     ran: tuple[SideName, ...] = ()
 
 
-def available_cpus() -> int:
-    """The cpus this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def run_session(
     planned: Sequence[PlannedCase],
     *,
@@ -71,76 +32,81 @@ def run_session(
 ) -> SessionResult:
     """Run every case on each side that has its class.
 
-    Both runners work at the same time and share the jobs: half each, or all for the only side that has cases.
+    Head runs first. Base builds, runs in eager and traces each of its cases too; where it comes to the graphs and
+    numbers of head, from the same exporters, it ends there and has head's outcome, otherwise it runs on.
 
     Args:
         base, head: how to set up each side's runner, whose ``jobs`` is replaced; no ``base``, no baseline.
         jobs: cases at the same time over both sides; the number of cpus by default.
         on_event: called from either side's thread, one call at a time.
 
-    Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` both runners are told to stop and waited for.
+    Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` the runners are told to stop and waited for.
     """
-    sides: dict[SideName, tuple[RunnerSetup, list[CaseRequest]]] = {}
-    if base is not None:
-        sides["base"] = (base, [CaseRequest(id=c.id, module=c.base_module) for c in planned if c.base_module])
-    sides["head"] = (head, [CaseRequest(id=c.id, module=c.head_module) for c in planned if c.head_module])
-    sides = {side: work for side, work in sides.items() if work[1]}
-    share = max(1, (jobs or available_cpus()) // max(1, len(sides)))
-
-    cancelled = threading.Event()
-    one_at_a_time = threading.Lock()
-    working: dict[SideName, threading.Event] = {}  # set once a side has ended
-    results: dict[SideName, SideResult] = {}
-    errors: list[BaseException] = []
-
-    def run(side: SideName, setup: RunnerSetup, requests: list[CaseRequest], ended: threading.Event) -> None:
-        def report(event: RunnerEvent) -> None:
-            if on_event is not None:
-                with one_at_a_time:
-                    on_event(side, event)
-
-        working[side] = ended
-        try:
-            if not cancelled.is_set():
-                setup = setup.model_copy(update={"jobs": share})
-                results[side] = run_cases(setup, requests, on_event=report, cancelled=cancelled)
-        except BaseException as error:
-            errors.append(error)
-            cancelled.set()  # the other side's work would be for nothing
-        finally:
-            ended.set()
-
-    try:
-        ends = [threading.Event() for _ in sides]
-        for (side, work), ended in zip(sides.items(), ends, strict=True):
-            threading.Thread(target=run, args=(side, *work, ended), name=f"{side} runner").start()
-        _wait(ends)
-    except KeyboardInterrupt:
-        cancelled.set()
-        _wait(list(working.values()))
-        raise
-    if errors:
-        raise errors[0]
-    return SessionResult(
-        base=results["base"].outcomes if "base" in results else {},
-        head=results["head"].outcomes if "head" in results else {},
-        versions=_merged({side: result.versions for side, result in results.items()}),
-        fatal={side: result.fatal for side, result in results.items() if result.fatal},
-        ran=tuple(results),
-    )
+    return _Session(planned, base, head, run_cases, jobs, on_event).run()
 
 
-def _merged(versions: dict[SideName, dict[str, str]]) -> dict[str, str]:
+class _Session:
+    def __init__(
+        self,
+        planned: Sequence[PlannedCase],
+        base: RunnerSetup | None,
+        head: RunnerSetup,
+        run_cases: RunCases,
+        jobs: int | None,
+        on_event: OnEvent | None,
+    ) -> None:
+        setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
+        self._planned = planned
+        self._has_base = base is not None
+        self._on_event = on_event
+        self._sides = Sides(setups, run_cases, jobs, self._tell)
+        self._head: dict[CaseId, Outcome] = {}
+        self._twins: dict[CaseId, CaseRequest] = {}
+
+    def run(self) -> SessionResult:
+        requests = [CaseRequest(id=case.id, module=case.head_module) for case in self._planned if case.head_module]
+        self._head = self._sides.run({"head": requests}).get("head", {})
+        base = self._run_base() if self._has_base else {}
+        return SessionResult(
+            base=base,
+            head=self._head,
+            versions=_merged(self._sides.versions),
+            fatal=dict(self._sides.fatal),
+            ran=tuple(side for side in ("base", "head") if side in self._sides.ran),
+        )
+
+    def _run_base(self) -> dict[CaseId, Outcome]:
+        for case in self._planned:
+            if case.base_module:
+                of_head = self._head[case.id].fingerprint if case.id in self._head else None
+                twin = of_head if of_head is not None and of_head.graphs else None
+                self._twins[case.id] = CaseRequest(id=case.id, module=case.base_module, twin=twin)
+        found = self._sides.run({"base": tuple(self._twins.values())}).get("base", {})
+        return {case_id: self._whole(case_id, outcome) for case_id, outcome in found.items()}
+
+    def _tell(self, side: SideName, event: RunnerEvent) -> None:
+        if self._on_event is None:
+            return
+        if side == "base" and isinstance(event, CaseFinished):
+            event = event.model_copy(update={"outcome": self._whole(event.id, event.outcome)})
+        self._on_event(side, event)
+
+    def _whole(self, case_id: CaseId, outcome: Outcome) -> Outcome:
+        """Base's outcome; where it ended because the rest is known from head, with that."""
+        twin = self._twins[case_id].twin
+        if twin is None or outcome.fingerprint != twin:
+            return outcome
+        own = {name: getattr(outcome, name) for name in _OF_ITS_OWN}
+        return self._head[case_id].model_copy(update=own)
+
+
+#: What an outcome that is known from the other side keeps of its own.
+_OF_ITS_OWN = ("seconds", "stage_seconds", "peak_memory_bytes", "source", "tried", "parameters", "fed")
+
+
+def _merged(versions: Mapping[SideName, dict[str, str]]) -> dict[str, str]:
     """Each version once, and both where the sides' environments differ."""
     base = versions.get("base", {})
     head = versions.get("head", base)
     differing = {name: f"{text} (base {base[name]})" for name, text in head.items() if base.get(name, text) != text}
     return base | head | differing
-
-
-def _wait(ends: Sequence[threading.Event]) -> None:
-    """Wait for all. Not by joining threads: an interrupted join takes its thread for ended, and a wait without an
-    end may sleep through a signal that came right before it."""
-    for ended in ends:
-        while not ended.wait(_POLL_SECONDS):
-            pass

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from hfexport_bot.execution.session import SideName
+from hfexport_bot.execution.sides import SideName
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.summary import duration, error_size
 from hfexport_bot.reporting.text import plain

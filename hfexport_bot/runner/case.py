@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sysconfig
-import time
+import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,18 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 import exporters
 from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
 from exporters.skips import find_skip
-from exporters.stages import Frame, frames_of, is_modeling
+from exporters.stages import Frame, OnTrace, frames_of, is_modeling
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check, said
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
+from hfexport_bot.runner.fingerprints import eager_fingerprint, exporters_fingerprint, graph_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
+from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
 from hfexport_bot.runner.sources import (
     GUESSED,
     HookError,
@@ -56,7 +60,8 @@ from hfexport_bot.schema import (
     UnavailableCause,
 )
 
-OnStage = Callable[[str, str], None]
+#: Says why a case ended after its trace.
+SAME_AS_TWIN = "the same graph as on the other side, from the same exporters: what follows was not run again"
 
 
 class _Ended(Exception):
@@ -67,53 +72,42 @@ class _Ended(Exception):
         self.outcome = outcome
 
 
-class _Stages:
-    """The stage that is running, with its component, and the seconds each took."""
-
-    def __init__(self, on_stage: OnStage) -> None:
-        self.current = self.component = ""
-        self.seconds: dict[str, float] = {}
-        self._on_stage = on_stage
-        self._started = time.perf_counter()
-
-    def begin(self, stage: str, component: str = "") -> None:
-        self.end()
-        self.current, self.component = stage, component
-        self._on_stage(stage, component)
-
-    def end(self) -> None:
-        now = time.perf_counter()
-        if self.current:
-            self.seconds[self.current] = self.seconds.get(self.current, 0.0) + now - self._started
-        self._started = now
-
-
-def run_case(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage, *, own_process: bool = False) -> Outcome:
+def run_case(
+    request: CaseRequest,
+    setup: RunnerSetup,
+    on_stage: OnStage,
+    on_fingerprint: OnFingerprint | None = None,
+    *,
+    own_process: bool = False,
+) -> Outcome:
     """Build, run eagerly, export, load, run and compare. Every failure becomes an outcome that names its stage.
 
     ``own_process``: this process has nothing else to do, and may be forked so that code of the author's tests can do no
     harm; the fork may be what returns.
     """
-    return examine(request.id, partial(_from_tree, request, setup, own_process), setup, on_stage)
+    progress = Progress(on_stage, on_fingerprint, request.twin)
+    return examine(request.id, partial(_from_tree, request, setup, own_process), setup, progress)
 
 
-def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, on_stage: OnStage) -> Outcome:
+def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress) -> Outcome:
     """What a case comes to whose model and inputs ``find`` gives, from any source.
 
     ``find`` may raise ``Unavailable``, and what `require_not_skipped` raises.
     """
-    stages = _Stages(on_stage)
     try:
         outcome = _run(case_id, find, setup, stages)
     except _Ended as ended:
         outcome = ended.outcome
+    except SameAsTwin:
+        outcome = Outcome(kind=OutcomeKind.SKIPPED, stage="trace", message=SAME_AS_TWIN)
     except Exception as error:  # whatever the code under test raises is its own outcome
         outcome = failed(error, stages.current, setup, stages.component)
     stages.end()
-    return outcome.model_copy(update={"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())})
+    measured = {"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())}
+    return outcome.model_copy(update={**measured, "fingerprint": stages.fingerprint})
 
 
-def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: _Stages) -> Outcome:
+def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress) -> Outcome:
     stages.begin("source")
     try:
         case = find()
@@ -158,7 +152,7 @@ def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
     return Outcome(kind=OutcomeKind.PASS)
 
 
-def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> Outcome:
+def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> Outcome:
     work = _generate if case_id.task is Task.GENERATE else _forward
     checked, workarounds, notes = work(case_id, case, setup, stages)
     noted = tuple(_clean(note, setup) for note in (*notes, *checked.notes))
@@ -169,8 +163,9 @@ def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stag
 _Work = tuple[Checked, dict[str, int], list[str]]
 
 
-def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
+def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
     reference, notes = _eager(case, setup)
+    stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
     dynamic = case_id.shapes is Shapes.DYNAMIC
     artifact = export(
         case,
@@ -179,6 +174,7 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stag
         dynamic=dynamic,
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
+        on_trace=_on_trace(case_id, setup, stages),
     )
     checked = check(
         artifact,
@@ -192,8 +188,9 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stag
     return checked, artifact.workarounds, notes
 
 
-def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Stages) -> _Work:
+def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
     reference, notes = _eager(replace(case, model=Decoding(case.model)), setup)
+    stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
     dynamic = case_id.shapes is Shapes.DYNAMIC
@@ -206,6 +203,7 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
             new_tokens=NEW_TOKENS,
             disabled=setup.disabled_workarounds,
             on_stage=stages.begin,
+            on_trace=_on_trace(case_id, setup, stages),
         )
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
@@ -218,6 +216,18 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: _Sta
     for artifact in exported.artifacts.values():
         hits.update(artifact.workarounds)
     return checked, dict(hits), notes
+
+
+def _on_trace(case_id: CaseId, setup: RunnerSetup, stages: Progress) -> OnTrace:
+    def traced(program: ExportedProgram) -> None:
+        try:
+            fingerprint = graph_fingerprint(program, exporters_fingerprint(case_id, setup))
+        except Exception:  # a program may hold what has no text or bytes; it is like no other then
+            traceback.print_exc()
+            fingerprint = uuid.uuid4().hex
+        stages.traced(fingerprint)
+
+    return traced
 
 
 def _from_tree(request: CaseRequest, setup: RunnerSetup, own_process: bool) -> ModelCase:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hfexport_bot.runner.case import examine, require_not_skipped
+from hfexport_bot.runner.progress import Progress
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.runner.sources.testers import case_from_tester, model_classes
 from hfexport_bot.schema import (
@@ -61,7 +62,7 @@ def check_model(test_case: Any, model_class: type, backend: str, shapes: str, ta
         require_not_skipped(model_class, case_id, setup)
         return case_from_tester(test_case, model_class, case_id.task, setup.seed)
 
-    outcome = examine(case_id, find, setup, lambda stage, component: None)
+    outcome = examine(case_id, find, setup, Progress(lambda stage, component: None))
     return Finding(outcome.kind is OutcomeKind.PASS, outcome.kind in _SKIPPED, tell(case_id, outcome))
 
 

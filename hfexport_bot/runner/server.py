@@ -32,6 +32,7 @@ from hfexport_bot.schema import (
     CaseFinished,
     CaseRequest,
     Fatal,
+    Fingerprint,
     Name,
     Outcome,
     OutcomeKind,
@@ -41,8 +42,9 @@ from hfexport_bot.schema import (
     StageBegan,
 )
 
-#: Runs one case in its own process; calls the third argument with stage and component as each stage begins.
-RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None]], Outcome]
+#: Runs one case in its own process; calls the third argument with stage and component as each stage begins, and the
+#: fourth with what its outcome depends on, whenever that changes.
+RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None], Callable[[Fingerprint], None]], Outcome]
 
 #: Seconds between two looks at what a case uses.
 _POLL_SECONDS = 0.1
@@ -100,12 +102,13 @@ def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStre
 
 
 class _Message(BaseModel):
-    """What a case sends to the parent: a stage that begins, or its outcome."""
+    """What a case sends to the parent: a stage that begins, its fingerprint so far, or its outcome."""
 
     model_config = ConfigDict(extra="forbid")
 
     stage: Name = ""
     component: Name = ""
+    fingerprint: Fingerprint | None = None
     outcome: Outcome | None = None
 
 
@@ -126,6 +129,7 @@ class _Case:
         self.stage_seconds: dict[str, float] = {}
         self.stage_events = 0
         self.peak_memory = 0
+        self.fingerprint: Fingerprint | None = None
         self.outcome: Outcome | None = None
         self.buffer = b""
         os.set_blocking(pipe, False)
@@ -156,6 +160,8 @@ class _Case:
             return
         if message.outcome is not None:
             self.outcome = message.outcome
+        elif message.fingerprint is not None:
+            self.fingerprint = message.fingerprint
         elif (message.stage, message.component) != (self.stage, self.component):
             self._end_stage()
             self.stage, self.component = message.stage, message.component
@@ -179,6 +185,7 @@ class _Case:
             component=self.component,
             message=clean(message),
             stage_seconds=self.stage_seconds,
+            fingerprint=self.fingerprint,
         )
 
     def log_tail(self) -> str:
@@ -359,8 +366,11 @@ def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: 
         stage, component = next_stage[:300], next_component[:300]
         _write_all(pipe, _Message(stage=stage, component=component).model_dump_json().encode() + b"\n")
 
+    def on_fingerprint(fingerprint: Fingerprint) -> None:
+        _write_all(pipe, _Message(fingerprint=fingerprint).model_dump_json().encode() + b"\n")
+
     try:
-        line = _fit(run_case(request, setup, on_stage))
+        line = _fit(run_case(request, setup, on_stage, on_fingerprint))
     except BaseException as error:  # SystemExit too: whatever a model raises is its case's outcome
         traceback.print_exc()
         kind = OutcomeKind.OOM if isinstance(error, MemoryError) else OutcomeKind.ERROR

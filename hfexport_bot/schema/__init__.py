@@ -8,6 +8,7 @@ from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import (
     Axis,
     Component,
+    Fingerprint,
     Location,
     Outcome,
     ProbeResult,
@@ -82,6 +83,7 @@ __all__ = [
     "EngineChoice",
     "ExporterTarget",
     "Fatal",
+    "Fingerprint",
     "Layout",
     "Limits",
     "Location",

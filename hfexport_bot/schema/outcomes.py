@@ -111,6 +111,14 @@ class SourceTry(Record):
     message: Text = ""
 
 
+class Fingerprint(Record):
+    """What an outcome depends on. ``eager``: weights, inputs and eager's outputs, bit by bit. ``graphs``: each traced
+    graph with its constants and who exported it, in order; empty where the outcome came about before or in a trace."""
+
+    eager: Name
+    graphs: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
+
+
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
     its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
@@ -135,3 +143,4 @@ class Outcome(Record):
     tried: Annotated[tuple[SourceTry, ...], Field(max_length=MAX_TRIES)] = ()
     parameters: int | None = None
     fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
+    fingerprint: Fingerprint | None = None

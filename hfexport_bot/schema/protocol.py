@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
-from hfexport_bot.schema.outcomes import Outcome
+from hfexport_bot.schema.outcomes import Fingerprint, Outcome
 from hfexport_bot.schema.words import Backend, Name, Record, Source, Text
 
 
@@ -53,10 +53,15 @@ class RunnerSetup(Record):
 
 
 class CaseRequest(Record):
-    """One case to run: ``module`` is a path relative to the tree, or ``transformers.models.x.modeling_x``."""
+    """One case to run: ``module`` is a path relative to the tree, or ``transformers.models.x.modeling_x``.
+
+    ``twin`` is the other side's fingerprint: a case that comes to the same one ends there, ``skipped``, since the rest
+    is known from the other side.
+    """
 
     id: CaseId
     module: str
+    twin: Fingerprint | None = None
 
 
 class Ready(Record):

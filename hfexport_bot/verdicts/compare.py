@@ -53,9 +53,10 @@ def _case(
 
     interface: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()
-    alike = False
+    alike = same_graph = False
     if old and new:
         alike = signature(old) == signature(new)
+        same_graph = _graphs(old) is not None and _graphs(old) == _graphs(new)
         if old.kind is new.kind is OutcomeKind.PASS:
             interface, drifted = interface_changes(old, new), drifts(old, new, drift)
 
@@ -63,6 +64,7 @@ def _case(
         accepted=entry is not None,
         interface_moved=bool(interface),
         drifted=bool(drifted),
+        same_graph=same_graph,
         alike=alike,
     )
     verdict = judge(before, after, facts)
@@ -85,6 +87,11 @@ def _case(
         head=new,
         details=tuple(details),
     )
+
+
+def _graphs(outcome: Outcome) -> tuple[str, ...] | None:
+    """The graphs an outcome came of, None where that is unknown."""
+    return outcome.fingerprint.graphs or None if outcome.fingerprint else None
 
 
 def _base_side(case: PlannedCase, base: Mapping[CaseId, Outcome] | None) -> Side:

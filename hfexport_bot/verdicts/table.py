@@ -29,9 +29,9 @@ class Facts:
     """What the table needs to know beyond the two outcomes.
 
     ``accepted``: a valid entry of the base revision's settings accepts this finding. ``stable``: reruns
-    agreed, or none was needed. ``same_graph``: graph and constants are the same on both sides.
-    ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both failures
-    have one signature.
+    agreed, or none was needed. ``same_graph``: graphs, constants and exporters are the same on both
+    sides. ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both
+    failures have one signature.
     """
 
     accepted: bool = False

@@ -187,7 +187,7 @@ def test_options_reach_the_runner(changed: Any, out: Path) -> None:
     options += ("--seconds", "9", "--memory-gb", "1", "--jobs", "4", "--shapes", "static")
     _, runner = run(changed, out, *options)
     setup, ids, _ = runner.calls["head"]
-    assert (setup.limits.wall_seconds, setup.limits.memory_bytes, setup.jobs) == (9, 1 << 30, 2)
+    assert (setup.limits.wall_seconds, setup.limits.memory_bytes, setup.jobs) == (9, 1 << 30, 4)
     assert setup.disabled_workarounds == ("onnx/ir_fixes/share",)
     assert "the workaround `onnx/ir_fixes/share` was disabled" in report_in(out).notes
     assert ids == [f"modeling_a/AModel/{backend}/static/forward" for backend in ("dynamo", "onnx", "executorch")]

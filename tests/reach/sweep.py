@@ -11,7 +11,8 @@ from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import resolve_targets
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.execution.client import run_cases
-from hfexport_bot.execution.session import SideName, run_session
+from hfexport_bot.execution.session import run_session
+from hfexport_bot.execution.sides import SideName
 from hfexport_bot.plan import PlannedCase, plan_cases
 from hfexport_bot.reporting import write_reports
 from hfexport_bot.reporting.summary import BACKENDS, cell, duration

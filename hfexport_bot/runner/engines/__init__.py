@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from exporters import Artifact
+from exporters.stages import OnTrace
 from hfexport_bot.runner.engines.own import export_generation_own, export_own
 from hfexport_bot.runner.engines.package import NoEngine
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
@@ -26,10 +27,14 @@ def export(
     dynamic: bool,
     disabled: Collection[str],
     on_stage: Callable[[str], None],
+    on_trace: OnTrace | None = None,
 ) -> Artifact:
-    """Export a case's forward. Raises ``exporters.StageError``, and `NoEngine` where the engine is not there."""
+    """Export a case's forward; ``on_trace`` is told of the traced program, before anything changes it.
+
+    Raises ``exporters.StageError``, and `NoEngine` where the engine is not there.
+    """
     exporting = export_repo if engine is Engine.REPO else export_own
-    return exporting(case, backend, dynamic=dynamic, disabled=disabled, on_stage=on_stage)
+    return exporting(case, backend, dynamic=dynamic, disabled=disabled, on_stage=on_stage, on_trace=on_trace)
 
 
 def export_generation(
@@ -41,11 +46,21 @@ def export_generation(
     new_tokens: int,
     disabled: Collection[str],
     on_stage: Callable[[str, str], None],
+    on_trace: OnTrace | None = None,
 ) -> GenerationExport:
-    """Export what a case's ``generate`` calls; ``on_stage`` is told of a stage and its component.
+    """Export what a case's ``generate`` calls; ``on_stage`` is told of a stage and its component, ``on_trace`` of each
+    component's program.
 
     Graphs of static shapes get a static cache with room for ``new_tokens``. Raises as `export` does, ``ValueError`` for
     a model that decodes in a way the engine does not know, and `CannotDrive` where our loop cannot run its exports.
     """
     exporting = export_generation_repo if engine is Engine.REPO else export_generation_own
-    return exporting(case, backend, dynamic=dynamic, new_tokens=new_tokens, disabled=disabled, on_stage=on_stage)
+    return exporting(
+        case,
+        backend,
+        dynamic=dynamic,
+        new_tokens=new_tokens,
+        disabled=disabled,
+        on_stage=on_stage,
+        on_trace=on_trace,
+    )

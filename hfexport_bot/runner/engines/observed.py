@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from exporters.dynamo.shapes import AxisBound, axis_bounds
 from exporters.registry import replaced, resolve
+from exporters.stages import OnTrace
 from hfexport_bot.runner.engines.hits import count_translations, counted
 from hfexport_bot.runner.engines.package import ExportersPackage
 from hfexport_bot.schema import Backend
@@ -93,7 +94,13 @@ class Observer:
             order of their exports.
     """
 
-    def __init__(self, package: ExportersPackage, backend: Backend, on_stage: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        package: ExportersPackage,
+        backend: Backend,
+        on_stage: Callable[[str, str], None],
+        on_trace: OnTrace | None = None,
+    ) -> None:
         self.stage = self.component = ""
         self.traced: list[Traced] = []
         self.hits: Counter[str] = Counter()
@@ -101,6 +108,7 @@ class Observer:
         self._package = package
         self._backend = backend
         self._on_stage = on_stage
+        self._on_trace = on_trace
         self._calls = 0
 
     @contextmanager
@@ -144,6 +152,8 @@ class Observer:
         self._begin("trace")
         program = original(*args, **kwargs)
         self.traced.append(Traced.of(program))
+        if self._on_trace is not None:
+            self._on_trace(program)
         self._begin(_AFTER_TRACE[self._backend])
         return program
 

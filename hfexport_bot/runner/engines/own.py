@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporters import Artifact
 from exporters.many import exporter_for
+from exporters.stages import OnTrace
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend
 
@@ -22,11 +23,16 @@ def export_own(
     dynamic: bool,
     disabled: Collection[str],
     on_stage: Callable[[str], None],
+    on_trace: OnTrace | None = None,
 ) -> Artifact:
     """Export a case with our own exporters. Raises ``exporters.StageError``."""
     exporter = exporter_for(backend)
     return exporter.export_artifact(
-        case.model, case.inputs, exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled)), on_stage=on_stage
+        case.model,
+        case.inputs,
+        exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled)),
+        on_stage=on_stage,
+        on_trace=on_trace,
     )
 
 
@@ -38,6 +44,7 @@ def export_generation_own(
     new_tokens: int,
     disabled: Collection[str],
     on_stage: Callable[[str, str], None],
+    on_trace: OnTrace | None = None,
 ) -> GenerationExport:
     """Export what a case's ``generate`` calls, with our own exporters.
 
@@ -67,4 +74,5 @@ def export_generation_own(
         generation_config,
         on_step=on_step,
         on_stage=lambda stage: on_stage(stage, component),
+        on_trace=on_trace,
     )

@@ -14,6 +14,7 @@ from exporters.generation import capture_steps
 from exporters.generation_settings import ending_of
 from exporters.leaves import named_leaves
 from exporters.runtime.generation import Ending, GenerationExport
+from exporters.stages import OnTrace
 from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
 from hfexport_bot.runner.engines.cache_nodes import CacheNodes
 from hfexport_bot.runner.engines.observed import Observer
@@ -61,6 +62,7 @@ def export_repo(
     dynamic: bool,
     disabled: Collection[str],
     on_stage: Callable[[str], None],
+    on_trace: OnTrace | None = None,
     package: ExportersPackage | None = None,
 ) -> RepoArtifact:
     """Export a case with the revision's own exporters.
@@ -70,7 +72,7 @@ def export_repo(
     package = package or ExportersPackage.find()
     exporter = package.exporter(backend)
     config = package.config(backend, exporter, dynamic=dynamic)
-    observer = Observer(package, backend, lambda stage, component: on_stage(stage))
+    observer = Observer(package, backend, lambda stage, component: on_stage(stage), on_trace)
     register_cache_pytrees(case.model)  # for the names of what they flatten in their own way
     nodes = CacheNodes()
     model = copy.deepcopy(case.model)  # they may leave it changed, and eager must stay as it was
@@ -97,6 +99,7 @@ def export_generation_repo(
     new_tokens: int,
     disabled: Collection[str],
     on_stage: Callable[[str, str], None],
+    on_trace: OnTrace | None = None,
     package: ExportersPackage | None = None,
 ) -> RepoGeneration:
     """Export the parts that the revision's own exporters split ``generate`` into.
@@ -109,7 +112,7 @@ def export_generation_repo(
     if not hasattr(exporter, "export_for_generation"):
         raise CannotDrive(f"{type(exporter).__name__} of this revision has no export_for_generation")
     config = package.config(backend, exporter, dynamic=dynamic)
-    observer = Observer(package, backend, on_stage)
+    observer = Observer(package, backend, on_stage, on_trace)
     register_cache_pytrees(case.model)  # for the names of what they flatten in their own way
     nodes = CacheNodes()
     model: Any = copy.deepcopy(case.model)

@@ -52,7 +52,7 @@ def grandchild():
     subprocess.Popen(["sleep", "600"], start_new_session=True)
     time.sleep(600)
 
-def run_case(request, setup, on_stage):
+def run_case(request, setup, on_stage, on_fingerprint):
     on_stage("trace", "model")
     return globals()[request.id.class_name.rstrip("0123456789")]()
 

@@ -11,7 +11,7 @@ from hfexport_bot.changes.requirements import Difference, read_requirements
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.execution.environments import Environments, prepare_environments
 from hfexport_bot.execution.overlay import Overlay, OverlayError
-from hfexport_bot.execution.session import SideName
+from hfexport_bot.execution.sides import SideName
 from hfexport_bot.schema import Layout
 
 INSTALLED = {"transformers": "5.24.0", "numpy": "2.4.6"}

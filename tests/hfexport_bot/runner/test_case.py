@@ -21,6 +21,7 @@ from hfexport_bot.schema import (
     Backend,
     CaseId,
     CaseRequest,
+    Fingerprint,
     Layout,
     Location,
     Outcome,
@@ -105,6 +106,7 @@ class Tree:
         shapes: Shapes = Shapes.DYNAMIC,
         task: Task = Task.FORWARD,
         hook: str = "cases.py:build",
+        twin: Fingerprint | None = None,
         **setup: Any,
     ) -> Outcome:
         """The outcome, after the checks that every outcome has to stand."""
@@ -116,6 +118,7 @@ class Tree:
         request = CaseRequest(
             id=CaseId(model="toy", class_name=class_name, backend=backend, shapes=shapes, task=task),
             module="modeling_toy.py",
+            twin=twin,
         )
         tree = RunnerSetup(layout=Layout.MODELING, tree=str(self.path), **setup)
         self.stages = []
@@ -158,6 +161,37 @@ def test_a_sound_model_passes_on_each_backend(tree: Tree, backend: Backend) -> N
     assert {probe.name for probe in component.probes} >= {"batch_1", "batch_3", "pad_right", "pad_left"}
     assert component.max_abs is not None
     assert component.max_abs < 1e-5
+
+
+def test_a_case_ends_after_its_trace_where_its_twin_is_the_same(tree: Tree) -> None:
+    first = tree.run(toy(), backend=Backend.ONNX)
+    assert first.fingerprint is not None
+    assert len(first.fingerprint.graphs) == 1
+    refactored = toy("y = x  # the same under another name\nx = y")
+    again = tree.run(refactored, backend=Backend.ONNX, twin=first.fingerprint)
+    assert (again.kind, again.stage) == (OutcomeKind.SKIPPED, "trace")
+    assert again.fingerprint == first.fingerprint
+    assert tree.stages[-1] == "state_cleanup"
+    other = tree.run(toy("x = x * 2"), backend=Backend.ONNX, twin=first.fingerprint)
+    assert other.kind is OutcomeKind.PASS
+    assert other.fingerprint is not None
+    assert other.fingerprint.graphs != first.fingerprint.graphs
+
+
+def test_numbers_that_only_eager_has_keep_a_case_from_ending_early(tree: Tree) -> None:
+    first = tree.run(toy("x = x if exporting else x + 1"), twin=None)
+    sound = tree.run(toy(), twin=first.fingerprint)
+    assert (first.kind, sound.kind) == (OutcomeKind.PARITY, OutcomeKind.PASS)
+    assert first.fingerprint is not None
+    assert sound.fingerprint is not None
+    assert sound.fingerprint.graphs == first.fingerprint.graphs
+    assert sound.fingerprint.eager != first.fingerprint.eager
+
+
+def test_only_what_follows_a_trace_has_a_graph(tree: Tree) -> None:
+    stopped = tree.run(toy("x = x * int(input_ids.sum())"))
+    assert (stopped.stage, stopped.fingerprint and stopped.fingerprint.graphs) == ("trace", ())
+    assert tree.run(toy("raise ValueError(3)")).fingerprint is None
 
 
 def test_a_survey_ends_after_eager_and_tells_what_was_fed(tree: Tree) -> None:

@@ -22,6 +22,7 @@ from hfexport_bot.schema import (
     CaseId,
     CaseRequest,
     Fatal,
+    Fingerprint,
     Layout,
     Limits,
     Outcome,
@@ -38,7 +39,7 @@ import ctypes, os, subprocess, sys, threading, time
 from pathlib import Path
 from hfexport_bot.runner import server
 from hfexport_bot.runner.processes import stand_guard
-from hfexport_bot.schema import Component, Outcome, TensorParity
+from hfexport_bot.schema import Component, Fingerprint, Outcome, TensorParity
 
 folder = Path(sys.argv[2])
 
@@ -101,11 +102,12 @@ def talk():
     os.write(2, b"to stderr\\n")
     return good()
 
-def run_case(request, setup, report):
+def run_case(request, setup, report, report_fingerprint):
     global on_stage
     on_stage = report
     on_stage("source", "")
     on_stage("trace", "model")
+    report_fingerprint(Fingerprint(eager="e", graphs=("g",)))
     return globals()[request.id.class_name]()
 
 if len(sys.argv) > 3: stand_guard()
@@ -211,6 +213,7 @@ def test_every_way_to_fail_costs_one_case(tmp_path: Path) -> None:
 
     assert 4.0 <= outcomes["hang"].seconds < 8.0
     assert outcomes["hang"].stage_seconds["trace"] > 2.0
+    assert outcomes["hang"].fingerprint == Fingerprint(eager="e", graphs=("g",))
     assert (outcomes["growing"].peak_memory_bytes or 0) > LIMITS.memory_bytes
     assert 10 << 20 < (outcomes["good"].peak_memory_bytes or 0) < 400 << 20
     assert outcomes["good"].components[0].max_abs == 0.5

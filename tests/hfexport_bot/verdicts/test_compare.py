@@ -9,6 +9,7 @@ from hfexport_bot.schema import (
     CaseId,
     CaseReport,
     Component,
+    Fingerprint,
     Outcome,
     OutcomeKind,
     Report,
@@ -32,6 +33,19 @@ def one(case: PlannedCase, base: Outcome | None, head: Outcome | None, *accepted
     sides = [{} if side is None else {CASE: side} for side in (base, head)]
     (report,) = make_cases([case], sides[0], sides[1], accepted=accepted)
     return report
+
+
+def test_the_same_graphs_on_both_sides_are_unchanged() -> None:
+    one_graph, others, unknown = (
+        PASS.model_copy(update={"fingerprint": Fingerprint(eager=eager, graphs=graphs)})
+        for eager, graphs in (("e1", ("g1",)), ("e1", ("g2",)), ("e1", ()))
+    )
+    moved = one_graph.model_copy(update={"fingerprint": Fingerprint(eager="e2", graphs=("g1",))})
+    assert one(planned(), one_graph, one_graph).verdict == "unchanged"
+    assert one(planned(), one_graph, moved).verdict == "unchanged", "a graph is not its weights"
+    assert one(planned(), one_graph, others).verdict == "ok"
+    assert one(planned(), unknown, unknown).verdict == "ok"
+    assert one(planned(), one_graph, TRACE).verdict == "regression"
 
 
 def test_a_regression_carries_heads_outcome_and_both_sides() -> None:

@@ -1,0 +1,81 @@
+"""How far a case has come: the stage that runs, the seconds each took, and what its outcome depends on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hfexport_bot.schema import Fingerprint
+
+OnStage = Callable[[str, str], None]
+OnFingerprint = Callable[[Fingerprint], None]
+
+#: What comes before the graph of a component is there; an outcome from here on does not follow from graphs.
+_BEFORE_GRAPH = {
+    "signature",
+    "model_patches",
+    "pytree",
+    "shapes",
+    "trace",
+    "backend_preparation",
+    "torch_patches",
+    "onnx_patches",
+    "executorch_patches",
+}
+
+
+class SameAsTwin(BaseException):
+    """The other side has a case of the same fingerprint: what follows is known. No error, so nothing catches it."""
+
+
+class Progress:
+    """The stage that is running, with its component, the seconds each took, and the fingerprint so far.
+
+    Args:
+        on_fingerprint: told whenever the outcome, if it came now, would depend on something else.
+        twin: the fingerprint of the other side's case.
+    """
+
+    def __init__(
+        self, on_stage: OnStage, on_fingerprint: OnFingerprint | None = None, twin: Fingerprint | None = None
+    ) -> None:
+        self.current = self.component = ""
+        self.seconds: dict[str, float] = {}
+        self.fingerprint: Fingerprint | None = None
+        self._graphs: tuple[str, ...] = ()
+        self._on_stage = on_stage
+        self._on_fingerprint = on_fingerprint
+        self._twin = twin
+        self._started = time.perf_counter()
+
+    def begin(self, stage: str, component: str = "") -> None:
+        self.end()
+        self.current, self.component = stage, component
+        self._on_stage(stage, component)
+        if stage in _BEFORE_GRAPH and self.fingerprint is not None:
+            self._depends_on(self.fingerprint.model_copy(update={"graphs": ()}))
+
+    def end(self) -> None:
+        now = time.perf_counter()
+        if self.current:
+            self.seconds[self.current] = self.seconds.get(self.current, 0.0) + now - self._started
+        self._started = now
+
+    def ran_eagerly(self, fingerprint: str) -> None:
+        """Eager's outputs are there."""
+        self._depends_on(Fingerprint(eager=fingerprint))
+
+    def traced(self, fingerprint: str) -> None:
+        """One more graph is there. Raises `SameAsTwin` where the other side has all the same."""
+        if self.fingerprint is None:
+            return
+        self._graphs += (fingerprint,)
+        self._depends_on(self.fingerprint.model_copy(update={"graphs": self._graphs}))
+        if self.fingerprint == self._twin:
+            raise SameAsTwin
+
+    def _depends_on(self, fingerprint: Fingerprint) -> None:
+        if fingerprint != self.fingerprint:
+            self.fingerprint = fingerprint
+            if self._on_fingerprint is not None:
+                self._on_fingerprint(fingerprint)
