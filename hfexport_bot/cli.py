@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -300,7 +300,7 @@ def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet:
         return make_overlay(differences, installed)
 
     return Surroundings(
-        run_cases=process.run_cases or _real_run_cases(),
+        open_runners=lambda: nullcontext(process.run_cases) if process.run_cases else _real_runners(),
         list_workarounds=process.list_workarounds or _real_list_workarounds(),
         watch=watch,
         today=datetime.now(UTC).date(),
@@ -322,10 +322,10 @@ def _progress(planned: Sequence[PlannedCase], console: Console | None) -> Iterat
         yield progress.event
 
 
-def _real_run_cases() -> RunCases:
-    from hfexport_bot.execution.client import run_cases
+def _real_runners() -> AbstractContextManager[RunCases]:
+    from hfexport_bot.execution.client import Runners
 
-    return run_cases
+    return Runners()
 
 
 def _real_list_workarounds() -> _ListWorkarounds:

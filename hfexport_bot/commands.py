@@ -73,11 +73,11 @@ ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a command is handed in from outside: the runner, its list of workarounds, the day, who watches, how much to
+    """What a command is handed in from outside: runners, their list of workarounds, the day, who watches, how much to
     do at a time, reports of earlier runs and of a sample whose rest to run, GitHub's list of changed files, what makes
     environments and fetches checkpoints, and what a side's own exporters reach for in modules."""
 
-    run_cases: RunCases
+    open_runners: Callable[[], AbstractContextManager[RunCases]]
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
     watch: Watch
     today: date
@@ -376,7 +376,8 @@ def _run(
     open_things: ExitStack,
 ) -> SessionResult:
     on_event = open_things.enter_context(around.watch(planned))
-    return run_session(planned, base=base, head=head, run_cases=around.run_cases, jobs=around.jobs, on_event=on_event)
+    run_cases = open_things.enter_context(around.open_runners())
+    return run_session(planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event)
 
 
 def _setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, log_dir: str | None) -> RunnerSetup:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 from pydantic import TypeAdapter, ValidationError
@@ -27,6 +27,7 @@ from hfexport_bot.execution.environment import private_home, runner_environment
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
+    Batch,
     CaseFinished,
     CaseId,
     CaseRequest,
@@ -34,6 +35,7 @@ from hfexport_bot.schema import (
     Outcome,
     OutcomeKind,
     Ready,
+    Record,
     RunnerEvent,
     RunnerSetup,
     StageBegan,
@@ -80,47 +82,107 @@ def run_cases(
     *,
     on_event: OnEvent | None = None,
     cancelled: threading.Event | None = None,
-    python: str = sys.executable,
-    command: Sequence[str] | None = None,
-    warm_up_seconds: float = WARM_UP_SECONDS,
-    grace_seconds: float = GRACE_SECONDS,
+    **options: Any,
 ) -> RunResult:
-    """Run cases in an isolated runner and return an outcome for each of them.
+    """Run cases in one isolated runner and return an outcome for each of them; see `Runners`, whose arguments
+    ``options`` are."""
+    with Runners(**options) as runners:
+        return runners(setup, requests, on_event=on_event, cancelled=cancelled)
+
+
+class Runners:
+    """Isolated runners, each of which stays warm for further cases with its setup until the context ends.
 
     A runner that dies or stalls costs the cases it had in flight; another one takes over the rest, at most three
-    times. Cases that no runner could take get an outcome that says so.
+    times a call. Cases that no runner could take get an outcome that says so.
 
     Args:
-        on_event: told of every valid event, also of outcomes that the runner could not give itself.
-        cancelled: set it to stop early; the cases left then are errors, "cancelled".
         python: the interpreter that runs the cases; it must have this package installed.
         command: what to start instead of the runner; gets ``--events-fd N`` appended.
         warm_up_seconds: time for the imports before the first case.
         grace_seconds: time on top of a case's wall clock limit in which some outcome has to come.
-
-    Raises:
-        OSError: the runner cannot be started, or ``setup.log_dir`` cannot be written.
     """
-    places = {name: str(Path(value).resolve()) for name in ("tree", "log_dir") if (value := getattr(setup, name))}
-    setup = setup.model_copy(update=places)
-    command = command or (python, "-P", "-m", "hfexport_bot.runner")
-    run = _Run({request.id: request for request in requests}, on_event or (lambda event: None))
-    cancelled = cancelled or threading.Event()
-    timing = _Timing(warm_up_seconds, setup.limits.wall_seconds + grace_seconds)
-    fruitless = restarts = 0
-    with private_home() as home:
+
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        command: Sequence[str] | None = None,
+        warm_up_seconds: float = WARM_UP_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._command = command or (python, "-P", "-m", "hfexport_bot.runner")
+        self._warm_up_seconds = warm_up_seconds
+        self._grace_seconds = grace_seconds
+        self._live: dict[str, _Runner] = {}
+
+    def __enter__(self) -> Runners:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._live:
+            self._live.popitem()[1].stop()
+
+    def prepare(self, setup: RunnerSetup) -> None:
+        """Start a setup's runner, which gets warm while others work."""
+        setup = _with_resolved_places(setup)
+        self._live.setdefault(_key(setup), _Runner(setup, self._command))
+
+    def __call__(
+        self,
+        setup: RunnerSetup,
+        requests: Sequence[CaseRequest],
+        *,
+        on_event: OnEvent | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> RunResult:
+        """Run cases, ``setup.jobs`` at a time, and return an outcome for each of them.
+
+        Args:
+            on_event: told of every valid event, also of outcomes that the runner could not give itself.
+            cancelled: set it to stop early; the cases left then are errors, "cancelled".
+
+        Raises:
+            OSError: the runner cannot be started, or ``setup.log_dir`` cannot be written.
+        """
+        setup = _with_resolved_places(setup)
+        key = _key(setup)
+        run = _Run({request.id: request for request in requests}, on_event or (lambda event: None))
+        cancelled = cancelled or threading.Event()
+        timing = _Timing(self._warm_up_seconds, setup.limits.wall_seconds + self._grace_seconds)
+        fruitless = restarts = 0
         while run.waiting():
             run.begun.clear()
             before = len(run.outcomes)
-            end = _run_once(setup, command, home, run, cancelled, timing)
+            runner = self._live.get(key) or self._live.setdefault(key, _Runner(setup, self._command))
+            try:
+                end = runner.work(run, setup.jobs, cancelled, timing)
+            except BaseException:
+                self._live.pop(key).stop()
+                raise
             if end is None:
                 break
+            self._live.pop(key).stop()
             run.fail(list(run.begun), end)
             fruitless = fruitless + 1 if len(run.outcomes) == before else 0
             restarts += 1
             if end.final or fruitless > 1 or restarts > _MAX_RESTARTS:
                 run.fail(run.waiting(), end)
-    return RunResult({id_: run.outcomes[id_] for id_ in run.requests}, run.versions, run.fatal)
+        return RunResult({id_: run.outcomes[id_] for id_ in run.requests}, run.versions, run.fatal)
+
+
+def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
+    places = {name: str(Path(value).resolve()) for name in ("tree", "log_dir") if (value := getattr(setup, name))}
+    return setup.model_copy(update=places)
+
+
+def _key(setup: RunnerSetup) -> str:
+    """Setups that one runner serves have the same; how much to do at a time is told with the cases."""
+    return setup.model_copy(update={"jobs": 1}).model_dump_json()
+
+
+def _versions(ready: Ready) -> dict[str, str]:
+    return {name[:100]: version[:100] for name, version in list(ready.versions.items())[:50]}
 
 
 @dataclass(frozen=True)
@@ -149,8 +211,7 @@ class _Run:
         """Take in a valid event; true if it brings the runner forward, as more and more stages do not."""
         match event:
             case Ready():
-                named = list(event.versions.items())[:50]
-                self.versions = {name[:100]: version[:100] for name, version in named}
+                self.versions = _versions(event)
             case Fatal():
                 self.fatal = event.message
             case StageBegan() | CaseFinished() if event.id not in self.requests or event.id in self.outcomes:
@@ -178,64 +239,77 @@ class _Run:
             self._on_event(CaseFinished(id=id_, outcome=outcome))
 
 
-def _run_once(
-    setup: RunnerSetup,
-    command: Sequence[str],
-    home: Path,
-    run: _Run,
-    cancelled: threading.Event,
-    timing: _Timing,
-) -> _End | None:
-    """Run what is left in one runner. ``None`` when every case has its outcome, else how the runner ended."""
-    lines = [setup.model_dump_json(), *(run.requests[id_].model_dump_json() for id_ in run.waiting())]
-    with contextlib.ExitStack() as stack:
-        # A file rather than a pipe: no runner can keep us waiting by not reading it.
-        stdin = stack.enter_context(tempfile.TemporaryFile())
-        stdin.write("".join(f"{line}\n" for line in lines).encode())
-        stdin.seek(0)
-        log = stack.enter_context(_open_log(Path(setup.log_dir) if setup.log_dir else home))
-        read_end, write_end = os.pipe()
-        stack.callback(os.close, read_end)
-        try:
-            process = subprocess.Popen(
-                [*command, "--events-fd", str(write_end)],
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                cwd=home,
-                env=runner_environment(os.environ, home),
-                pass_fds=[write_end],
-                start_new_session=True,
-            )
-        finally:
-            os.close(write_end)
-        try:
-            end = _follow(process, read_end, log, run, cancelled, timing)
-            if end is None and run.waiting():
-                with contextlib.suppress(subprocess.TimeoutExpired):  # let it end as it does, to tell how it did
-                    process.wait(_STOP_SECONDS)
-        finally:
-            stop_session(process)
+class _Runner:
+    """One runner's process, from its start on, and what it said when it was ready."""
+
+    def __init__(self, setup: RunnerSetup, command: Sequence[str]) -> None:
+        self.ready: Ready | None = None
+        self.buffer = b""
+        with contextlib.ExitStack() as stack:
+            home = stack.enter_context(private_home())
+            self.log = stack.enter_context(_open_log(Path(setup.log_dir) if setup.log_dir else home))
+            self.events, write_end = os.pipe()
+            stack.callback(os.close, self.events)
+            try:
+                self.process = subprocess.Popen(
+                    [*command, "--events-fd", str(write_end)],
+                    stdin=subprocess.PIPE,
+                    stdout=self.log,
+                    stderr=self.log,
+                    cwd=home,
+                    env=runner_environment(os.environ, home),
+                    pass_fds=[write_end],
+                    start_new_session=True,
+                )
+            finally:
+                os.close(write_end)
+            stack.callback(stop_session, self.process)
+            self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+            stack.callback(self._input.put, None)
+            self._say(setup)
+            # A thread of its own: no runner can keep us waiting by not reading.
+            threading.Thread(target=self._write, daemon=True, name="runner input").start()
+            self._stack = stack.pop_all()
+
+    def work(self, run: _Run, jobs: int, cancelled: threading.Event, timing: _Timing) -> _End | None:
+        """Run what is left. ``None`` when every case has its outcome, else how the runner ended or has to end."""
+        self._say(Batch(requests=tuple(run.requests[id_] for id_ in run.waiting()), jobs=jobs))
+        if self.ready is not None:
+            run.versions = _versions(self.ready)
+        end = _follow(self, run, cancelled, timing)
+        if end is None and run.waiting():
+            with contextlib.suppress(subprocess.TimeoutExpired):  # let it end as it does, to tell how it did
+                self.process.wait(_STOP_SECONDS)
         if not run.waiting():
             return None
-        return end or _End(OutcomeKind.CRASH, f"the runner {_how_it_ended(process.returncode)}{_tail(log)}")
+        if end is not None:
+            return end
+        stop_session(self.process)
+        return _End(OutcomeKind.CRASH, f"the runner {_how_it_ended(self.process.returncode)}{_tail(self.log)}")
+
+    def stop(self) -> None:
+        """End the process and all below it, and remove its folder."""
+        self._stack.close()
+
+    def _say(self, record: Record) -> None:
+        self._input.put(record.model_dump_json().encode() + b"\n")
+
+    def _write(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended, as its events tell
+            while (data := self._input.get()) is not None:
+                self.process.stdin.write(data)
+                self.process.stdin.flush()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
 
 
-def _follow(
-    process: subprocess.Popen[bytes],
-    events: int,
-    log: IO[bytes],
-    run: _Run,
-    cancelled: threading.Event,
-    timing: _Timing,
-) -> _End | None:
+def _follow(runner: _Runner, run: _Run, cancelled: threading.Event, timing: _Timing) -> _End | None:
     """Take in a runner's events. ``None`` once it is done or dead, else why it has to be stopped."""
-    ready = False
-    deadline = time.monotonic() + timing.warm_up_seconds
-    buffer = b""
-    for data in _chunks(events, process):
-        *lines, buffer = (buffer + data).split(b"\n")
-        if max(map(len, [*lines, buffer])) > MAX_LINE_BYTES:
+    deadline = time.monotonic() + (timing.warm_up_seconds if runner.ready is None else timing.stall_seconds)
+    for data in _chunks(runner.events, runner.process):
+        *lines, runner.buffer = (runner.buffer + data).split(b"\n")
+        if max(map(len, [*lines, runner.buffer])) > MAX_LINE_BYTES:
             return _End(OutcomeKind.CRASH, f"the runner sent a line of more than {MAX_LINE_BYTES:,} bytes")
         for line in lines:
             try:
@@ -243,9 +317,9 @@ def _follow(
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 return _End(OutcomeKind.CRASH, f"the runner sent what is no event: {first['msg']}")
-            if isinstance(event, Ready) and ready:
+            if isinstance(event, Ready) and runner.ready is not None:
                 return _End(OutcomeKind.CRASH, "the runner said twice that it is ready")
-            ready = ready or isinstance(event, Ready)
+            runner.ready = event if isinstance(event, Ready) else runner.ready
             if run.take(event):
                 deadline = time.monotonic() + timing.stall_seconds
             if run.fatal:
@@ -255,13 +329,13 @@ def _follow(
         if cancelled.is_set():
             return _End(OutcomeKind.ERROR, "cancelled before it was done", final=True)
         if time.monotonic() > deadline:
-            if not ready:
+            if runner.ready is None:
                 text = f"the runner was not ready after {timing.warm_up_seconds:g} s"
                 return _End(OutcomeKind.TIMEOUT, text, final=True)
             text = f"the runner gave no outcome for {timing.stall_seconds:g} s"
             return _End(OutcomeKind.TIMEOUT, text)
-        if os.fstat(log.fileno()).st_size > _MAX_LOG_BYTES:
-            os.ftruncate(log.fileno(), 0)
+        if os.fstat(runner.log.fileno()).st_size > _MAX_LOG_BYTES:
+            os.ftruncate(runner.log.fileno(), 0)
     return None
 
 

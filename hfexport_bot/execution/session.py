@@ -56,6 +56,8 @@ class _Session:
         on_event: OnEvent | None,
     ) -> None:
         setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
+        backends = tuple(sorted({case.id.backend for case in planned}))
+        setups = {side: setup.model_copy(update={"backends": backends}) for side, setup in setups.items()}
         self._planned = planned
         self._has_base = base is not None
         self._on_event = on_event
@@ -64,6 +66,8 @@ class _Session:
         self._twins: dict[CaseId, CaseRequest] = {}
 
     def run(self) -> SessionResult:
+        if self._has_base and any(case.base_module for case in self._planned):
+            self._sides.prepare("base")
         requests = [CaseRequest(id=case.id, module=case.head_module) for case in self._planned if case.head_module]
         self._head = self._sides.run({"head": requests}).get("head", {})
         base = self._run_base() if self._has_base else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from hfexport_bot.schema import CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
 
@@ -29,7 +29,7 @@ class SideResult(Protocol):
 
 
 class RunCases(Protocol):
-    """Run cases in a runner of their own: `hfexport_bot.execution.client.run_cases`."""
+    """Run cases in a runner of their own: `hfexport_bot.execution.client.Runners`."""
 
     def __call__(
         self,
@@ -39,6 +39,13 @@ class RunCases(Protocol):
         on_event: Callable[[RunnerEvent], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> SideResult: ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """What runs cases may also start a runner ahead of its cases: `hfexport_bot.execution.client.Runners`."""
+
+    def prepare(self, setup: RunnerSetup) -> None: ...
 
 
 def available_cpus() -> int:
@@ -70,6 +77,11 @@ class Sides:
         self._jobs = jobs or available_cpus()
         self._on_event = on_event
         self._one_at_a_time = threading.Lock()
+
+    def prepare(self, side: SideName) -> None:
+        """Let a side's runner get warm while the other side works."""
+        if isinstance(self._run_cases, Prepares):
+            self._run_cases.prepare(self._setups[side])
 
     def run(self, work: Mapping[SideName, Requests]) -> dict[SideName, dict[CaseId, Outcome]]:
         """Run requests on their sides at the same time, which share the jobs: half each, or all for the only one.

@@ -1,7 +1,7 @@
 """``python -m hfexport_bot.runner --events-fd N``: run the cases named on standard input.
 
-Standard input holds JSON lines, a ``RunnerSetup`` and then a ``CaseRequest`` a case, until its end. ``RunnerEvent``
-lines are written to descriptor N, never to standard output.
+Standard input holds JSON lines, a ``RunnerSetup`` and then a ``Batch`` of cases at a time, until its end.
+``RunnerEvent`` lines are written to descriptor N, never to standard output.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     events = EventStream(fd)
     try:
-        setup, requests = read_input(sys.stdin.buffer)
+        setup, batches = read_input(sys.stdin.buffer)
         put_overlay_first(setup.search_path)
         from hfexport_bot.runner.case import run_case
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(f"the runner cannot start: {type(error).__name__}: {error}")))
         return 1
-    return serve(setup, requests, events, partial(run_case, own_process=True))
+    return serve(setup, batches, events, partial(run_case, own_process=True))
 
 
 if __name__ == "__main__":

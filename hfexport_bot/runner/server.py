@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +29,7 @@ from hfexport_bot.runner.warmup import warm_up
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
+    Batch,
     CaseFinished,
     CaseRequest,
     Fatal,
@@ -73,27 +74,31 @@ class EventStream:
         _write_all(self.fd, event.model_dump_json().encode() + b"\n")
 
 
-def read_input(lines: Iterable[bytes]) -> tuple[RunnerSetup, list[CaseRequest]]:
-    """The setup and the cases, as sent on standard input. Raises ``ValueError`` for anything else."""
-    setup, *requests = lines
-    return RunnerSetup.model_validate_json(setup), [CaseRequest.model_validate_json(line) for line in requests]
+def read_input(lines: Iterable[bytes]) -> tuple[RunnerSetup, Iterator[Batch]]:
+    """The setup, and the batches of cases as they come on standard input. Raises ``ValueError`` for anything else."""
+    lines = iter(lines)
+    setup = RunnerSetup.model_validate_json(next(lines, b""))
+    return setup, (Batch.model_validate_json(line) for line in lines)
 
 
-def serve(setup: RunnerSetup, requests: Sequence[CaseRequest], events: EventStream, run_case: RunCase) -> int:
-    """Run every case, at most ``setup.jobs`` at once, and report each on ``events``. Returns the exit code."""
+def serve(setup: RunnerSetup, batches: Iterable[Batch], events: EventStream, run_case: RunCase) -> int:
+    """Run every case of one batch after the other, and report each on ``events``. Returns the exit code."""
     faulthandler.enable()
     processes.adopt_orphans()
     try:
-        exported = () if setup.survey else {request.id.backend for request in requests}
-        versions = warm_up(setup, exported)
+        versions = warm_up(setup, setup.backends)
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(str(error) or type(error).__name__)))
         return 1
     try:
         events.send(Ready(versions=versions))
-        _Supervisor(setup, events, run_case).run(requests)
+        for batch in batches:
+            _Supervisor(setup, events, run_case).run(batch.requests, batch.jobs)
     except BrokenPipeError:
+        return 1
+    except ValidationError as error:
+        events.send(Fatal(message=clean(f"the runner was sent what is no batch: {error}")))
         return 1
     return 0
 
@@ -206,15 +211,16 @@ class _Supervisor:
         self._active: dict[int, _Case] = {}
         self._selector = selectors.DefaultSelector()
 
-    def run(self, requests: Sequence[CaseRequest]) -> None:
+    def run(self, requests: Sequence[CaseRequest], jobs: int) -> None:
         waiting = list(reversed(requests))
         try:
             while waiting or self._active:
-                while waiting and len(self._active) < max(1, self._setup.jobs):
+                while waiting and len(self._active) < max(1, jobs):
                     self._start(waiting.pop())
                 self._wait()
                 self._watch()
         finally:
+            self._selector.close()
             table = processes.process_table()
             processes.kill(processes.descendants(os.getpid(), table))
             for case in self._active.values():

@@ -17,6 +17,7 @@ from hfexport_bot.schema.outcomes import (
     TensorType,
 )
 from hfexport_bot.schema.protocol import (
+    Batch,
     CaseFinished,
     CaseRequest,
     ExporterTarget,
@@ -71,6 +72,7 @@ __all__ = [
     "STAGES",
     "Axis",
     "Backend",
+    "Batch",
     "Blame",
     "CaseFinished",
     "CaseId",

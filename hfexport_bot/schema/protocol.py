@@ -31,6 +31,8 @@ class Limits(Record):
 class RunnerSetup(Record):
     """First line on a runner's standard input.
 
+    ``backends`` are those that the cases will be exported to, for the runner to get warm with. ``jobs`` may change from
+    one batch of cases to the next.
     ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
     ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
     ``search_path`` are folders to import from before all that is installed.
@@ -49,6 +51,7 @@ class RunnerSetup(Record):
     no_checkpoints: dict[str, str] = Field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     survey: bool = False
+    backends: tuple[Backend, ...] = ()
     search_path: tuple[str, ...] = ()
 
 
@@ -62,6 +65,13 @@ class CaseRequest(Record):
     id: CaseId
     module: str
     twin: Fingerprint | None = None
+
+
+class Batch(Record):
+    """Every further line on a runner's standard input: cases to run, and how many at a time."""
+
+    requests: tuple[CaseRequest, ...]
+    jobs: int = 1
 
 
 class Ready(Record):

@@ -32,7 +32,7 @@ class Outside:
         self.overlays: list[list[str]] = []
         self.fetched: list[str] = []
         self.around = Surroundings(
-            run_cases=self.run_cases,
+            open_runners=lambda: nullcontext(self.run_cases),
             list_workarounds=tuple,
             watch=lambda planned: nullcontext(None),
             today=date(2026, 11, 30),

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hfexport_bot.execution.client import RunResult, run_cases
+from hfexport_bot.execution.client import Runners, RunResult, run_cases
 from hfexport_bot.schema import (
     Backend,
     CaseFinished,
@@ -58,16 +58,16 @@ def run_case(request, setup, on_stage, on_fingerprint):
 
 stand_guard()
 server.warm_up = lambda setup, backends: {"torch": "2"}
-setup, requests = server.read_input(sys.stdin.buffer)
-sys.exit(server.serve(setup, requests, server.EventStream(int(sys.argv[-1])), run_case))
+setup, batches = server.read_input(sys.stdin.buffer)
+sys.exit(server.serve(setup, batches, server.EventStream(int(sys.argv[-1])), run_case))
 """
 
 #: A runner that says whatever it likes: `say` writes a line, `outcome` and `stage` make one.
 SAY = """
 import json, os, sys, time
 fd = int(sys.argv[-1])
-setup, *requests = [json.loads(line) for line in sys.stdin]
-ids = [request["id"] for request in requests]
+setup, batch = (json.loads(sys.stdin.readline()) for _ in range(2))
+ids = [request["id"] for request in batch["requests"]]
 def say(event):
     data = event if isinstance(event, bytes) else json.dumps(event).encode() + b"\\n"
     while data: data = data[os.write(fd, data):]
@@ -171,6 +171,26 @@ def test_runners_are_not_started_for_ever(client: Client) -> None:
     begun = [outcome.message.startswith("in stage trace") for outcome in result.outcomes.values()]
     assert begun == [True] * 4 + [False] * 2
     assert result.outcomes[case_id("kill_runner5")].message.startswith("not begun: the runner was killed")
+
+
+def test_a_runner_stays_warm_for_further_cases(client: Client) -> None:
+    command = [sys.executable, "-P", "-c", SERVE]
+    setup = RunnerSetup(layout=Layout.INSTALLED, jobs=2, limits=Limits(wall_seconds=20.0, memory_bytes=1 << 30))
+    requests = [CaseRequest(id=case_id(name), module="m") for name in ("good", "segfault", "good2")]
+    with Runners(command=command, grace_seconds=20.0) as runners:
+        runners.prepare(setup)
+        assert len(psutil.Process().children()) == 1
+        first = runners(setup, requests, on_event=client.events.append)
+        again = runners(setup.model_copy(update={"jobs": 1}), requests, on_event=client.events.append)
+        assert kinds(first) == kinds(again) == {"good": "pass", "segfault": "crash", "good2": "pass"}
+        assert again.versions == {"torch": "2"}
+        killed = runners(setup, [CaseRequest(id=case_id("kill_runner"), module="m")], on_event=client.events.append)
+        assert kinds(killed) == {"kill_runner": "crash"}
+        assert kinds(runners(setup, requests[:1], on_event=client.events.append)) == {"good": "pass"}
+    ready = [event for event in client.events if isinstance(event, Ready)]
+    assert len(ready) == 2, "the one that was prepared, and another after its end"
+    assert psutil.Process().children() == []
+    assert list(client.temporary.iterdir()) == []
 
 
 def test_cancelling_leaves_no_process(client: Client) -> None:

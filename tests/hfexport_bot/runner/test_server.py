@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     Backend,
+    Batch,
     CaseFinished,
     CaseId,
     CaseRequest,
@@ -112,8 +113,8 @@ def run_case(request, setup, report, report_fingerprint):
 
 if len(sys.argv) > 3: stand_guard()
 server.warm_up = lambda setup, backends: {"torch": "none"}
-setup, requests = server.read_input(sys.stdin.buffer)
-sys.exit(server.serve(setup, requests, server.EventStream(int(sys.argv[1])), run_case))
+setup, batches = server.read_input(sys.stdin.buffer)
+sys.exit(server.serve(setup, batches, server.EventStream(int(sys.argv[1])), run_case))
 """
 
 LIMITS = Limits(wall_seconds=4.0, cpu_seconds=600, memory_bytes=400 << 20)
@@ -128,9 +129,9 @@ class Runner:
         self.folder = tmp_path / "work"
         self.folder.mkdir()
         self.logs = tmp_path / "logs"
-        setup = RunnerSetup(layout=Layout.INSTALLED, limits=limits, jobs=jobs, log_dir=str(self.logs))
-        requests = [CaseRequest(id=case_id(name), module="m") for name in names]
-        lines = "".join(f"{record.model_dump_json()}\n" for record in (setup, *requests))
+        setup = RunnerSetup(layout=Layout.INSTALLED, limits=limits, log_dir=str(self.logs))
+        batch = Batch(requests=tuple(CaseRequest(id=case_id(name), module="m") for name in names), jobs=jobs)
+        lines = "".join(f"{record.model_dump_json()}\n" for record in (setup, batch))
         (tmp_path / "input").write_text(lines)
         self.read_end, write_end = os.pipe()
         command = [sys.executable, "-c", SCRIPT, str(write_end), str(self.folder), *(["guard"] if guard else [])]
@@ -292,7 +293,7 @@ def test_no_process_survives_the_runner(tmp_path: Path, end: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", ["", "{}\n", '{"layout": "installed"}\n{"id": "x"}\n'])
+@pytest.mark.parametrize("line", ["", "{}\n"])
 def test_input_that_is_no_setup(line: str) -> None:
     read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-m", "hfexport_bot.runner", "--events-fd", str(write_end)]
@@ -306,6 +307,25 @@ def test_input_that_is_no_setup(line: str) -> None:
 
 
 @pytest.mark.process
+def test_input_that_is_no_batch(tmp_path: Path) -> None:
+    (tmp_path / "input").write_text('{"layout": "installed"}\n{"requests": []}\n{"id": "x"}\n')
+    read_end, write_end = os.pipe()
+    with (tmp_path / "input").open() as stdin:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(write_end), str(tmp_path)],
+            stdin=stdin,
+            pass_fds=[write_end],
+            check=False,
+        )
+    os.close(write_end)
+    with os.fdopen(read_end) as stream:
+        events = [json.loads(line) for line in stream]
+    assert done.returncode == 1
+    assert [event["type"] for event in events] == ["ready", "fatal"]
+    assert events[1]["message"].startswith("the runner was sent what is no batch: ")
+
+
+@pytest.mark.process
 def test_a_tree_that_does_not_import_is_fatal(tmp_path: Path) -> None:
     (tmp_path / "src/transformers").mkdir(parents=True)
     (tmp_path / "src/transformers/__init__.py").write_text("import no_such_module")
@@ -313,7 +333,7 @@ def test_a_tree_that_does_not_import_is_fatal(tmp_path: Path) -> None:
         "import sys; from hfexport_bot.runner import server; from hfexport_bot.schema import *\n"
         "setup = RunnerSetup(layout='transformers', tree=sys.argv[2])\n"
         "request = CaseRequest(id='t/A/onnx/dynamic/forward', module='m')\n"
-        "sys.exit(server.serve(setup, [request], server.EventStream(int(sys.argv[1])), None))"
+        "sys.exit(server.serve(setup, [Batch(requests=[request])], server.EventStream(int(sys.argv[1])), None))"
     )
     read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-c", script, str(write_end), str(tmp_path)]
