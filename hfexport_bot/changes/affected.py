@@ -25,6 +25,7 @@ from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
 from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
+    ONLY_CHECKS,
     ONLY_TEXT,
     SAME_NEEDS,
     AffectedModule,
@@ -349,15 +350,22 @@ class _Selecting:
         for path, symbols in unused.items():
             if path in self._moved or path in self._moved.values() or path in self._hooks:
                 continue
-            test = path.startswith(policy.TESTS) and self._layout is Layout.TRANSFORMERS
-            why = "only checks of a test changed, nothing that makes a model's inputs" if test else NOT_EXPORTED
+            whys = {self._why_unused(symbol) for symbol in symbols}
             every = self._compared[path].symbols if path in self._compared else ()
             whole = len(symbols) == len(every) and all(symbol.how != "changed" for symbol in symbols)
-            if test or whole or len(symbols) > _NAMED:
-                self._leave_out(path, why)
+            if len(whys) == 1 and (whole or whys != {NOT_EXPORTED} or len(symbols) > _NAMED):
+                self._leave_out(path, *whys)
             else:
                 for symbol in symbols:
-                    self._not_run.append(NotRun(kind="symbol", name=f"{path}:{symbol.name}", reason=why))
+                    reason = self._why_unused(symbol)
+                    self._not_run.append(NotRun(kind="symbol", name=f"{path}:{symbol.name}", reason=reason))
+
+    def _why_unused(self, symbol: Symbol) -> str:
+        if self._layout is not Layout.TRANSFORMERS:
+            return NOT_EXPORTED
+        if policy.only_documents(symbol.path, symbol.definition):
+            return ONLY_TEXT
+        return ONLY_CHECKS if symbol.path.startswith(policy.TESTS) else NOT_EXPORTED
 
     def _leave_out(self, path: str, reason: str) -> None:
         self._not_run.append(NotRun(kind="file", name=path, reason=reason))

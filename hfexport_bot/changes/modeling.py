@@ -97,26 +97,36 @@ def _offered(module: ast.Module) -> set[str]:
     return found
 
 
-def alike(old: object, new: object) -> bool:
-    """Whether two trees run the same code. Positions, bare strings, type hints of functions and what decorators that
-    only write a docstring are given do not count. An own walk: dumping both to text takes five times as long."""
-    if isinstance(old, ast.AST):
-        skipped = _NOT_RUN.get(type(old), ())
-        return type(old) is type(new) and all(
-            alike(getattr(old, name, None), getattr(new, name, None)) for name in old._fields if name not in skipped
-        )
-    if isinstance(old, list) and isinstance(new, list):
-        old, new = _code(old), _code(new)
-        return len(old) == len(new) and all(map(alike, old, new))
-    return type(old) is type(new) and old == new
-
+Fields = Mapping[type[ast.AST], tuple[str, ...]]
 
 #: Fields of functions that their callers never see.
-_NOT_RUN: dict[type[ast.AST], tuple[str, ...]] = {
+_HINTS: Fields = {
     ast.FunctionDef: ("returns", "type_comment"),
     ast.AsyncFunctionDef: ("returns", "type_comment"),
     ast.arg: ("annotation", "type_comment"),
 }
+#: The same, and those that are never evaluated in a function's body; in that of a class they may make a field.
+_LOCAL_HINTS: Fields = {**_HINTS, ast.AnnAssign: ("annotation", "simple")}
+
+
+def alike(old: object, new: object, hints: Fields = _HINTS) -> bool:
+    """Whether two trees run the same code. Positions, bare strings, type hints of functions and what decorators that
+    only write a docstring are given do not count. An own walk: dumping both to text takes five times as long."""
+    if isinstance(old, ast.AST):
+        if type(old) is not type(new):
+            return False
+        if isinstance(old, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            hints = _HINTS if isinstance(old, ast.ClassDef) else _LOCAL_HINTS
+        skipped = hints.get(type(old), ())
+        return all(
+            alike(getattr(old, name, None), getattr(new, name, None), hints)
+            for name in old._fields
+            if name not in skipped
+        )
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = _code(old), _code(new)
+        return len(old) == len(new) and all(alike(one, other, hints) for one, other in zip(old, new, strict=True))
+    return type(old) is type(new) and old == new
 
 
 def _code(nodes: list[ast.AST]) -> list[ast.AST]:

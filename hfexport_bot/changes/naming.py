@@ -35,13 +35,12 @@ class Naming:
                             return True
         return False
 
-    def may_ask_for(self, path: str, entry: str) -> bool:
-        """Whether a model's code may look an entry up: its configurations or tests, those of models that use its code,
-        or what testers have in common name the key. Code of no model may always."""
+    def may_ask_for(self, path: str, key: str) -> bool:
+        """Whether a model's code may look an entry up by its key: its configurations or tests, those of models that
+        use its code, or what testers have in common name the key. Code of no model may always."""
         folder = path.rpartition("/")[0]
         if not folder.startswith(policy.MODELS):
             return True
-        key = entry.strip("[]'\"")
         return key in self._common_words or any(
             self.names(each, key) for each in (folder, *self._borrowers.get(folder, ()))
         )
@@ -51,9 +50,10 @@ class Naming:
         """Strings that the testers of all models have in common."""
         return frozenset(
             word
-            for path in self._folders.get(policy.TESTS.rstrip("/"), ())
-            for facts in self._modules.facts[path]
+            for path in (*self._folders.get(policy.TESTS.rstrip("/"), ()), policy.TESTING)
+            for facts in self._modules.facts.get(path, ())
             for name, row in facts.rows.items()
+            if "tester" in name.lower()
             for key, part in row[3].items()
             if not policy.runs_in_a_test_only(name, key)
             for word in part[3]

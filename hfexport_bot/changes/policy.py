@@ -14,6 +14,8 @@ PACKAGE = "src/transformers/"
 MODELS = PACKAGE + "models/"
 AUTO = MODELS + "auto/"
 TESTS = "tests/"
+#: Where what testers have in common is kept, beside the tests' own folder.
+TESTING = PACKAGE + "testing_utils.py"
 #: Has what makes the inputs of ``generate`` in model tests.
 GENERATION_TESTS = TESTS + "generation/test_utils.py"
 
@@ -34,7 +36,9 @@ VALIDATES = "validate_"
 REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_INIT_FUNCTIONS"})
 
 #: Those of them whose keys are written in configurations and testers.
-KEYED_BY_CONFIG = frozenset({"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS"})
+KEYED_BY_CONFIG = frozenset(
+    {"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS", "ALLOWED_ATTN_LAYER_TYPES", "ALLOWED_MLP_LAYER_TYPES"}
+)
 
 #: How a model is built and called: `model_class(config).eval().float()`, then itself or its generate.
 ENTRIES = frozenset({"forward", "eval", "train", "float", "_from_config"})
@@ -47,6 +51,7 @@ GREEDY = "GREEDY_SEARCH"
 BOUNDARY = frozenset(
     {
         *("from_pretrained", "save_pretrained", "push_to_hub", "_load_pretrained_model", "_finalize_model_loading"),
+        *("_remove_keys_not_serialized", "to_diff_dict", "to_json_string"),
         *("get_init_context", "register_for_auto_class", "load_adapter", "add_adapter"),
         *("dequantize", "loss_function", "resize_token_embeddings", "get_memory_footprint", "num_parameters"),
         *("gradient_checkpointing_enable", "gradient_checkpointing_disable", "_set_gradient_checkpointing"),
@@ -58,6 +63,8 @@ BOUNDARY = frozenset(
         *("_checkpoint_conversion_mapping", "supports_gradient_checkpointing"),
     }
 )
+#: Which kernels of the hub there are.
+_KERNELS = re.compile(r"_?(?:HUB_)?KERNELS?_[A-Z_]+")
 #: Plans for spreading a model over devices.
 _PLAN = re.compile(r"(?:base_model|)_(?:tp|pp|ep|fsdp)_plan")
 #: Files and folders of the package behind it.
@@ -67,6 +74,10 @@ _BOUNDARY_FILES = (
     *("loss/", "exporters/"),
 )
 _QUANTISED = re.compile(r"\w*(?:Quantiz|Quanto|HQQ|Quantized)\w*")
+
+#: Files and constants that only write docstrings, by decorators such as `auto_docstring`.
+_DOCUMENTING_FILES = (PACKAGE + "utils/auto_docstring.py", PACKAGE + "utils/doc.py")
+_DOCUMENTING = re.compile(r"\w*_(?:DOCSTRING|FOR_DOC)")
 
 #: Special methods that no exported path runs.
 _NEVER = frozenset(
@@ -97,13 +108,20 @@ def is_of_generate(family: str | None, part: str) -> bool:
 
 
 def is_behind_boundary(path: str, definition: str, part: str) -> bool:
-    """Whether this is about loading, quantisation, saving or training."""
-    if part in BOUNDARY or part in _NEVER or _PLAN.fullmatch(part):
+    """Whether this is about loading, quantisation, saving, training or documentation."""
+    if part in BOUNDARY or part in _NEVER or _PLAN.fullmatch(part) or only_documents(path, definition):
         return True
     if not path.startswith(PACKAGE) or path.startswith(MODELS):
         return False
     inside = path.removeprefix(PACKAGE)
+    if _KERNELS.fullmatch(definition):
+        return True
     return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
+
+
+def only_documents(path: str, definition: str) -> bool:
+    """Whether this is text, or code that writes text, that a decorator puts into docstrings."""
+    return path in _DOCUMENTING_FILES or bool(_DOCUMENTING.fullmatch(definition))
 
 
 def is_shared(path: str) -> bool:

@@ -251,32 +251,40 @@ class Reach:
 
     def _of_entry(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
         """What looks an entry of a table up: by its key, or by one that is known at run time."""
-        auto = node.path.startswith(policy.AUTO)
+        key = node.part.strip("[]'\"")
         for use in self._graph.users(node.path, node.definition):
             literal = use.after.startswith("[")
-            if literal and not use.after.startswith(node.part):
+            if use.path.startswith(policy.TESTS) or (literal and not use.after.startswith(node.part)):
                 continue
-            if use.path.startswith(policy.TESTS):
-                continue
-            kind = self._kind(use.path, use.definition)
+            kind, family = self._kind(use.path, use.definition), self.broad.get((use.path, use.definition))
             if kind == "constant" or (kind == "class" and use.path.startswith(policy.AUTO)):
                 yield Node(use.path, use.definition, node.part), task  # `ACT2FN = ClassInstantier(ACT2CLS)`
-                continue
-            if use.path.startswith(policy.AUTO) and auto:
-                continue
-            if auto and not literal and not self._naming.names(use.path.rpartition("/")[0], node.part.strip("[]'\"")):
-                continue
-            if node.definition in policy.REGISTRIES and self.broad.get((use.path, use.definition)) in policy.BASES:
-                continue
-            if (
-                not literal
-                and node.definition in policy.KEYED_BY_CONFIG
-                and not self._naming.may_ask_for(use.path, node.part)
-            ):
-                continue
-            arrived = self._arrive(use, task)
-            if arrived is not None:
-                yield arrived
+            elif family == policy.CONFIG_BASE and node.definition in policy.KEYED_BY_CONFIG:
+                yield from ((config, task) for config in self._configurations_naming(key))
+            elif self._may_look_up(use, node, key, literal):
+                arrived = self._arrive(use, task)
+                if arrived is not None:
+                    yield arrived
+
+    def _may_look_up(self, use: Use, node: Node, key: str, literal: bool) -> bool:
+        if node.path.startswith(policy.AUTO):
+            named = literal or self._naming.names(use.path.rpartition("/")[0], key)
+            return named and not use.path.startswith(policy.AUTO)
+        if node.definition in policy.REGISTRIES and self.broad.get((use.path, use.definition)) in policy.BASES:
+            return False
+        return literal or node.definition not in policy.KEYED_BY_CONFIG or self._naming.may_ask_for(use.path, key)
+
+    def _configurations_naming(self, key: str) -> Iterator[Node]:
+        """The configurations of models that name a key."""
+        classes = {
+            target
+            for owner, family in self.broad.items()
+            if family == owner[1] == policy.CONFIG_BASE
+            for target in self._graph.descendants(*owner)
+        }
+        for path, name in sorted((path, str(name)) for path, name in classes):
+            if (path, name) not in self.broad and self._naming.names(path.rpartition("/")[0], key):
+                yield Node(path, name)
 
     # -- where a use leads to ------------------------------------------------------------------------------------
 

@@ -116,6 +116,8 @@ def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -
                 yield part, "changed" if not part else "added" if before is None else "removed"
         elif not alike(before, after):
             yield part, "changed"
+    if [key for key in new if key[:1] == "[" and key in old] != [key for key in old if key[:1] == "[" and key in new]:
+        yield WHOLE, "changed"  # the order of a table's entries
 
 
 def _bound(units: Units) -> dict[str, tuple[object, ...]]:

@@ -142,7 +142,12 @@ def _constant(unit: Unit, node: ast.stmt, value: ast.expr | None) -> None:
 
 
 def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Key and value of a table written out: a dict, or pairs in a call of dict, OrderedDict or ``update``."""
+    """Key and value of a table written out: a dict, or pairs in a call of dict, OrderedDict or ``update``. Strings
+    that are listed are keys themselves."""
+    if isinstance(value, ast.List | ast.Tuple | ast.Set):
+        if all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in value.elts):
+            yield from ((ast.unparse(each), each) for each in value.elts)
+        return
     if isinstance(value, ast.Dict):
         if all(key is not None for key in value.keys):
             yield from ((ast.unparse(key), item) for key, item in zip(value.keys, value.values, strict=True) if key)

@@ -72,9 +72,27 @@ def test_text_affects_nothing(old: str, new: str) -> None:
     assert not_run(selection) == {TOY: ONLY_TEXT}
 
 
-def test_a_constant_that_only_a_documenting_decorator_reads_affects_nothing() -> None:
-    files = {TOY: FILES[TOY].replace("class ToyLayer:", "DOC = 'a'\n@add_start_docstrings(DOC)\nclass ToyLayer:")}
-    assert run({TOY: ("DOC = 'a'", "DOC = 'b'")}, files).affected == ()
+def test_what_only_writes_docstrings_affects_nothing() -> None:
+    text = "TOY_START_DOCSTRING = 'a'\n@add_start_docstrings(TOY_START_DOCSTRING)\nclass ToyLayer:"
+    selection = run({TOY: ("DOCSTRING = 'a'", "DOCSTRING = 'b'")}, {TOY: FILES[TOY].replace("class ToyLayer:", text)})
+    assert selection.affected == ()
+    assert not_run(selection) == {TOY: ONLY_TEXT}
+    words = SRC + "utils/auto_docstring.py"
+    decorated = FILES[TOY].replace("@can_return_tuple", "@auto_docstring\n    @can_return_tuple")
+    files = {words: "class ModelArgs:\n    labels = 'a'\n", TOY: decorated}
+    selection = run({words: ("'a'", "'b'")}, files)
+    assert selection.affected == ()
+    assert not_run(selection) == {words: ONLY_TEXT}
+
+
+def test_hints_count_where_they_make_a_field() -> None:
+    output = "@dataclass\nclass ToyOutput:\n    x: int = 1\nclass ToyLayer:\n    output = ToyOutput"
+    files = {TOY: FILES[TOY].replace("class ToyLayer:", output)}
+    assert affected(run({TOY: ("x: int = 1", "x: str = 1")}, files)) == {"ToyModel", "ToyForCausalLM"}
+    local = {
+        TOY: FILES[TOY].replace("x): return self.model(x)", "x):\n        y: int = self.model(x)\n        return y")
+    }
+    assert not_run(run({TOY: ("y: int", "y: Tensor | None")}, local)) == {TOY: ONLY_TEXT}
 
 
 def test_assisted_decoding_and_a_model_that_only_it_uses_are_on_no_exported_path() -> None:

@@ -115,3 +115,14 @@ class ToyModelTest(ModelTesterMixin, OtherMixin):
 """,
     }
     assert run({common: ("return 1", "return 2")}, files).affected == ()
+
+
+def test_a_kind_of_layer_that_is_newly_allowed_affects_configurations_that_name_it() -> None:
+    config = SRC + "configuration_utils.py"
+    allowed = 'ALLOWED_ATTN_LAYER_TYPES = ("full",)\nclass PreTrainedConfig'
+    base = FILES[config].replace("class PreTrainedConfig", allowed)
+    base = base.replace("return self.size > 0", "return self.layer_type in ALLOWED_ATTN_LAYER_TYPES")
+    windowed = {config: base, FAR_CONFIG: FILES[FAR_CONFIG].replace('act: str = "gelu"', 'layer_type: str = "window"')}
+    assert affected(run({config: ('("full",)', '("full", "window")')}, windowed)) == {"FarModel", "FarForCausalLM"}
+    assert run({config: ('("full",)', '("full", "chunked")')}, windowed).affected == ()
+    assert affected(run({config: ('("full",)', "tuple(KINDS)")}, windowed)) == ALL
