@@ -134,3 +134,16 @@ def test_missing_objects_are_explained(repository: Any) -> None:
     shutil.rmtree(objects / tree[:2])
     with pytest.raises(UsageError, match="fetch the whole history"):
         Git(repository.path).changed_files(base, head)
+
+
+def test_contents_are_read_by_blob_in_one_go(repository: Any) -> None:
+    sha = repository.commit({"a.py": "x = 1\n", "b/ü.py": "", "binary": b"\0\n\xff"})
+    git = Git(repository.path)
+    blobs = git.blobs(sha)
+    assert blobs.keys() == {"a.py", "b/ü.py", "binary"}
+    found = git.contents([blobs["binary"], "0" * 40, blobs["a.py"], blobs["b/ü.py"]])
+    assert found[blobs["a.py"]] == b"x = 1\n"
+    assert found[blobs["b/ü.py"]] == b""
+    assert found[blobs["binary"]] == b"\0\n\xff"
+    assert "0" * 40 not in found
+    assert git.contents([]) == {}
