@@ -179,9 +179,9 @@ def _case(test_class: Any, wanted: Wanted) -> ModelCase | None:
             with contextlib.suppress(Exception):  # the case is made, or has an error of its own
                 test_case.tearDown()
                 test_case.doCleanups()
-        if wanted.survey:
-            with as_unavailable(name, f"makes what {wanted.model_class.__name__} does not run on"):
-                _run_eager(case, wanted)
+    if wanted.survey:
+        with as_unavailable(name, f"makes what {wanted.model_class.__name__} does not run on"):
+            _run_eager(case, wanted)
     notes = _noted(name, changes)
     if getattr(test_class, "__unittest_skip__", False):
         reason = getattr(test_class, "__unittest_skip_why__", "") or "it gives no reason"
