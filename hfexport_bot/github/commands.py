@@ -44,11 +44,11 @@ def publish(
     fail_on: tuple[str, ...],
     head: str,
     accept: tuple[str, str] | None,
-) -> None:
+) -> int:
     """Publish a report: check run, comment, summary and outputs. Runs none of the change's code.
 
     REPORT is a report.json or the folder that has it. For a job of GitHub Actions with a GITHUB_TOKEN that may write
-    `checks` and `pull-requests`.
+    `checks` and `pull-requests`. Exits with 0 also when the check is red; with 1 when there is no check to be red.
     """
     from hfexport_bot.github.comment import CommentWhen
     from hfexport_bot.github.job import PublishOptions, publish_report
@@ -67,6 +67,7 @@ def publish(
         click.echo(line)
     if published.failures:
         raise RunError("; ".join(published.failures))
+    return int(published.red_unseen)
 
 
 @click.command()

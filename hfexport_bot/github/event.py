@@ -18,7 +18,8 @@ from hfexport_bot.errors import UsageError
 #: GitHub's own limit for an event is 25 MB.
 MAX_EVENT_BYTES = 32 << 20
 
-_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: A full commit id.
+SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 
 
@@ -40,8 +41,8 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a change lives: its head commit, and the branch and repository that has it. ``number`` is the pull request
-    that GitHub's event itself names; None where it has to be found."""
+    """Where a change lives: its head commit, and the branch and repository that has it (empty for a fork that is gone).
+    ``number`` is the pull request that GitHub's event itself names; None where it has to be found."""
 
     sha: str
     repository: str
@@ -162,7 +163,7 @@ class _Payload:
 
 
 def _checked_sha(sha: str, what: str) -> str:
-    if not _SHA.fullmatch(sha):
+    if not SHA.fullmatch(sha):
         raise UsageError(f"{what} is no commit: {sha[:80]!r}")
     return sha
 
@@ -175,11 +176,16 @@ def _run_id(environment: Mapping[str, str]) -> str:
     return f"{environment.get('GITHUB_RUN_ID', '')}-{environment.get('GITHUB_RUN_ATTEMPT', '1')}"
 
 
+def _home(payload: _Payload, path: str) -> str:
+    """The repository that a change lives in; empty for a fork that is gone."""
+    found = payload.maybe(path)
+    return found if isinstance(found, str) else ""
+
+
 def _pull_request(payload: _Payload, repository: str, environment: Mapping[str, str]) -> Event:
-    head = payload.maybe("pull_request.head.repo.full_name")
     change = Origin(
         sha=payload.sha("pull_request.head.sha"),
-        repository=head if isinstance(head, str) else "",  # a fork may be gone
+        repository=_home(payload, "pull_request.head.repo.full_name"),
         branch=payload.text("pull_request.head.ref"),
         number=payload.number("pull_request.number"),
     )
@@ -247,7 +253,7 @@ def _workflow_run(payload: _Payload, repository: str, environment: Mapping[str, 
         branch = payload.maybe("workflow_run.head_branch")
         change = Origin(
             sha=sha,
-            repository=payload.text("workflow_run.head_repository.full_name"),
+            repository=_home(payload, "workflow_run.head_repository.full_name"),
             branch=branch if isinstance(branch, str) else "",
         )
     attempt = payload.number("workflow_run.run_attempt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,13 +9,14 @@ from pathlib import Path
 from hfexport_bot.errors import UsageError
 from hfexport_bot.github.checks import Conclusion
 from hfexport_bot.github.client import Client, GitHubError, connect
-from hfexport_bot.github.event import Event, Mode, Origin, read_event
+from hfexport_bot.github.event import SHA, Event, Mode, Origin, read_event
 from hfexport_bot.github.orders import NotObeyed, Order, take_order
 from hfexport_bot.github.outputs import append_outputs, append_summary, full_summary, values_of
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
+from hfexport_bot.github.pulls import is_of
 from hfexport_bot.github.report_file import read_report
 from hfexport_bot.reporting import write_reports
-from hfexport_bot.reporting.text import code
+from hfexport_bot.reporting.text import code, plain
 from hfexport_bot.schema import Report, VerdictKind
 from hfexport_bot.verdicts.compare import accept
 
@@ -57,13 +57,14 @@ def publish_report(
     event = _with_head(read_event(environment), options.head)
     if not event.steps(Mode.PUBLISH):
         return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
-    result = _result(path, options)
+    client = make_client(environment)
+    result = _of_this_change(client, event, _result(path, options))
     summary = environment.get("GITHUB_STEP_SUMMARY", "")
     written = write_reports(result.report, out) if result.report else {}
     append_summary(summary, full_summary(result.report) if result.report else problem_text(result))
 
     page = _page(environment)
-    published = publish(make_client(environment), event, result, replace(options.wishes, page=page))
+    published = publish(client, event, result, replace(options.wishes, page=page))
     if published.lines:
         append_summary(summary, "\n".join(f"- {code(line, 400)}" for line in published.lines))
     append_outputs(
@@ -131,6 +132,19 @@ def _result(path: Path, options: PublishOptions) -> Result:
     return Result(_settled(report, options))
 
 
+def _of_this_change(client: Client | None, event: Event, result: Result) -> Result:
+    """The result, unless its report is of another commit than the event's pull request."""
+    report, change = result.report, event.change
+    if client is None or report is None or change is None:
+        return result
+    try:
+        fits = is_of(client, event.repository, report.head.sha, change)
+    except GitHubError:  # what follows will fail likewise, and say so
+        return result
+    name = plain(report.head.sha[:12]) or "no commit"
+    return result if fits else Result(None, f"report.json is of {name}, not of {change.sha[:12]} or a merge of it")
+
+
 def _settled(report: Report, options: PublishOptions) -> Report:
     if options.fail_on:
         report = report.model_copy(update={"fail_on": options.fail_on})
@@ -149,7 +163,7 @@ def _with_head(event: Event, head: str) -> Event:
         return event
     if event.comment is None:
         raise UsageError(f"--head is for issue_comment events; {event.name} names its own")
-    if not re.fullmatch(r"[0-9a-f]{40,64}", head):
+    if not SHA.fullmatch(head):
         raise UsageError(f"--head: {head[:80]!r} is no full commit id")
     return replace(event, sha=head, change=Origin(sha=head, repository="", number=event.comment.number))
 

@@ -53,14 +53,20 @@ class Wishes:
 
 @dataclass
 class Published:
-    """What appeared where. ``lines`` say what did not, and why; ``failures`` those of them that should not have
-    happened, as opposed to a right that a token lacks."""
+    """What appeared where; ``checked``: there is a check run. ``lines`` say what did not, and why; ``failures`` those
+    of them that should not have happened, as opposed to a right that a token lacks."""
 
     conclusion: Conclusion
+    checked: bool = False
     check_url: str = ""
     comment_url: str = ""
     lines: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+
+    @property
+    def red_unseen(self) -> bool:
+        """Whether this job has to be red itself, since there is no check run that is."""
+        return self.conclusion is Conclusion.FAILURE and not self.checked
 
 
 def publish(client: Client | None, event: Event, result: Result, wishes: Wishes) -> Published:
@@ -73,7 +79,7 @@ def publish(client: Client | None, event: Event, result: Result, wishes: Wishes)
     app = ""
     try:
         written = write_check(client, event.repository, _check(event, result, wishes, published.conclusion))
-        published.check_url, app = written.url, written.app
+        published.checked, published.check_url, app = True, written.url, written.app
     except GitHubError as error:
         _note(published, "No check", error, event)
     if report and event.change and wishes.comment is not CommentWhen.NEVER:

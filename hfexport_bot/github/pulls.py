@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hfexport_bot.github.client import Client, Parameters
-from hfexport_bot.github.event import Origin
+from hfexport_bot.github.client import Client, GitHubError, Parameters
+from hfexport_bot.github.event import SHA, Origin
 
 
 class NoPullRequest(Exception):
@@ -28,11 +28,13 @@ def find_pull_request(client: Client, repository: str, change: Origin) -> PullRe
 
     Raises `NoPullRequest` when there is none (any more), when its head has moved on, and when there are several.
     """
+    if change.number is None and not change.repository:
+        raise NoPullRequest("the repository that it comes from is gone")
     if change.number is not None:
         found = [_read(client.get(f"/repos/{repository}/pulls/{change.number}"))]
     else:
         asked: Parameters = {"state": "open"}
-        if change.branch and change.repository:
+        if change.branch:
             asked = {**asked, "head": f"{change.repository.partition('/')[0]}:{change.branch}"}
         found = [_read(each) for each in client.pages(f"/repos/{repository}/pulls", asked)]
     theirs = [each for each in found if each is not None and _same_repository(each, change)]
@@ -50,6 +52,22 @@ def find_pull_request(client: Client, repository: str, change: Origin) -> PullRe
 def is_current(client: Client, repository: str, pull: PullRequest) -> bool:
     """Whether a pull request is still open and at its head. To be asked right before writing to it."""
     return _read(client.get(f"/repos/{repository}/pulls/{pull.number}")) == pull
+
+
+def is_of(client: Client, repository: str, sha: str, change: Origin) -> bool:
+    """Whether a commit is the head of ``change``, or a merge of it into another; True also where GitHub does not have
+    the commit any more. It finds a mix-up, not a forgery."""
+    if sha == change.sha:
+        return True
+    if not SHA.fullmatch(sha):  # it came from the untrusted side, and becomes part of an address
+        return False
+    try:
+        commit = client.get(f"/repos/{repository}/commits/{sha}")
+    except GitHubError as error:
+        if error.status in (404, 409, 422):
+            return True
+        raise
+    return change.sha in {parent["sha"] for parent in commit["parents"]}
 
 
 def _same_repository(pull: PullRequest, change: Origin) -> bool:

@@ -29,6 +29,8 @@ def fill(schema: Mapping[str, Any], values: Any = None) -> Any:
         properties = schema.get("properties", {})
         wanted = {*schema.get("required", ()), *values}
         return {name: fill(properties.get(name, {}), values.get(name, _Missing)) for name in sorted(wanted)}
+    if isinstance(values, list):
+        return [fill(schema.get("items", {}), value) for value in values]
     if values is not _Missing and values is not None:
         return values
     if values is None or schema.get("nullable"):

@@ -82,6 +82,7 @@ class GitHub:
         self.pulls: list[dict[str, Any]] = []
         self.comments: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
+        self.commits: dict[str, list[str]] = {}
         self.permissions: dict[str, str] = {}
         self.activity: dict[str, list[dict[str, Any]]] = {}
         self.faults: list[Fault] = []
@@ -157,6 +158,7 @@ class GitHub:
                 f"{home}/pulls": self._list_pulls,
                 rf"{home}/pulls/(?P<number>\d+)": self._get_pull,
                 rf"{home}/issues/(?P<number>\d+)/comments": self._list_comments,
+                rf"{home}/commits/(?P<sha>\w+)": self._get_commit,
                 rf"{home}/commits/(?P<sha>\w+)/check-runs": self._list_checks,
                 rf"{home}/check-runs/(?P<id>\d+)": self._get_check,
                 rf"{home}/collaborators/(?P<login>[^/]+)/permission": self._permission,
@@ -224,6 +226,12 @@ class GitHub:
 
     def _own_comment(self, path: dict[str, str]) -> dict[str, Any] | None:
         return next((each for each in self.comments if each["id"] == int(path["id"])), None)
+
+    def _get_commit(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
+        if path["sha"] not in self.commits:
+            return _error(422, f"No commit found for SHA: {path['sha']}")
+        parents = [{"sha": sha} for sha in self.commits[path["sha"]]]
+        return 200, component("commit", {"sha": path["sha"], "parents": parents})
 
     def _list_checks(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
         found = [

@@ -74,6 +74,16 @@ def test_publish_with_a_wrong_token_fails(start: Start, github: GitHub, capsys: 
     assert "the run failed: No check: GET /repos/octo/zoo" in capsys.readouterr().err
 
 
+def test_publish_is_red_itself_where_no_check_can_be(
+    start: Start, github: GitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("workflow_run", event("workflow-run-completed", WORKFLOW_RUN))
+    github.rights = set()
+    assert main(["publish", "nowhere"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("check: failure\nNo check: POST /repos/octo/zoo/check-runs: 403")
+
+
 def test_publish_outside_a_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("GITHUB_EVENT_NAME", raising=False)
     assert main(["publish"]) == 2

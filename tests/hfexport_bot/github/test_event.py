@@ -143,6 +143,11 @@ def test_a_finished_run_names_the_head_of_its_pull_request_and_no_number(tmp_pat
     assert (found.sha, found.run_id, found.ran, found.base) == (HEAD, "77-2", "success", "")
 
 
+def test_a_finished_run_of_a_fork_that_is_gone(tmp_path: Path) -> None:
+    payload = {"workflow_run": WORKFLOW_RUN["workflow_run"] | {"head_repository": None}}  # type: ignore[operator]
+    assert read(tmp_path, "workflow_run", payload).change == Origin(HEAD, "", "topic", None)
+
+
 def test_a_finished_run_of_a_push_has_no_pull_request(tmp_path: Path) -> None:
     run = WORKFLOW_RUN["workflow_run"] | {"event": "push"}  # type: ignore[operator]
     found = read(tmp_path, "workflow_run", event("workflow-run-completed", {"workflow_run": run}))

@@ -87,6 +87,7 @@ def test_a_regression_appears_everywhere(job: Job, github: GitHub) -> None:
     assert "[The whole report](https://github.example/octo/zoo/actions/runs/99)" in body
     assert "a green is advice, not proof" in body
     assert published.lines == published.failures == []
+    assert not published.red_unseen
     outputs = job.outputs
     assert json.loads(outputs["counts"])["regression"] == 2
     assert outputs["conclusion"] == "failure"
@@ -146,6 +147,18 @@ def test_a_report_that_is_none_is_published_as_that(job: Job, github: GitHub, te
     assert github.comments == []
 
 
+def test_a_report_of_another_commit_is_published_as_that(job: Job, github: GitHub) -> None:
+    github.commits = {MERGE: ["c" * 40, "d" * 40]}
+    job.publish(red())
+    assert github.checks[0]["conclusion"] == "failure"
+    assert "report.json is of bbbbbbbbbbbb, not of aaaaaaaaaaaa or a merge of it" in github.checks[0]["output"]["title"]
+    assert github.comments == []
+    github.commits = {MERGE: ["c" * 40, HEAD]}
+    job.publish(red())
+    assert github.checks[0]["output"]["title"].startswith("1 regression")
+    assert len(github.comments) == 1
+
+
 def test_a_number_in_the_artifact_is_of_no_use(job: Job, github: GitHub) -> None:
     github.pull(8, "e" * 40)
     (job.folder / "artifact").mkdir()
@@ -181,6 +194,7 @@ def test_a_token_that_may_only_read(job: Job, github: GitHub) -> None:
     assert [line.partition(":")[0] for line in published.lines] == ["No check", "No comment"]
     assert "the token lacks the right to do this" in published.lines[0]
     assert published.failures == []
+    assert published.red_unseen
     assert job.summary.count("- `No c") == 2
     assert json.loads(job.outputs["counts"])["regression"] == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from hfexport_bot.github.client import Answer, Client
 from hfexport_bot.github.event import Origin
-from hfexport_bot.github.pulls import NoPullRequest, PullRequest, find_pull_request, is_current
+from hfexport_bot.github.pulls import NoPullRequest, PullRequest, find_pull_request, is_current, is_of
 from tests.hfexport_bot.github.server import REPOSITORY, GitHub
 
 SHA, OTHER = "a" * 40, "b" * 40
@@ -74,6 +74,30 @@ def test_a_fork_that_is_gone() -> None:
     client = Client(lambda *_: Answer(200, {}, json.dumps([gone])))
     with pytest.raises(NoPullRequest, match="no open pull request"):
         find_pull_request(client, REPOSITORY, Origin(SHA, FORK, "topic"))
+
+
+def test_nothing_is_found_by_the_head_alone(github: GitHub, client: Client) -> None:
+    github.pull(7, SHA, FORK)
+    with pytest.raises(NoPullRequest, match="the repository that it comes from is gone"):
+        find_pull_request(client, REPOSITORY, Origin(SHA, "", "topic"))
+    assert github.requests == []
+
+
+@pytest.mark.parametrize(
+    ("sha", "fits"),
+    [
+        (SHA, True),
+        ("e" * 40, True),  # a merge of it
+        ("d" * 40, False),  # a merge of another
+        ("f" * 40, True),  # GitHub does not know it any more
+        ("", False),
+        ("../pulls/7", False),
+    ],
+)
+def test_whether_a_commit_is_the_change_or_a_merge_of_it(github: GitHub, client: Client, sha: str, fits: bool) -> None:
+    github.commits = {"e" * 40: ["c" * 40, SHA], "d" * 40: ["c" * 40, OTHER]}
+    assert is_of(client, REPOSITORY, sha, Origin(SHA, FORK)) is fits
+    assert all("/commits/" in each and ".." not in each for each in github.requests)
 
 
 def test_whether_it_is_still_so(github: GitHub, client: Client) -> None:

@@ -21,6 +21,7 @@ ENDPOINTS = {
     f"{_REPOSITORY}/check-runs": ("post",),
     f"{_REPOSITORY}/check-runs/{{check_run_id}}": ("get", "patch"),
     f"{_REPOSITORY}/collaborators/{{username}}/permission": ("get",),
+    f"{_REPOSITORY}/commits/{{ref}}": ("get",),
     f"{_REPOSITORY}/commits/{{ref}}/check-runs": ("get",),
     f"{_REPOSITORY}/issues/comments/{{comment_id}}": ("patch", "delete"),
     f"{_REPOSITORY}/issues/{{issue_number}}/comments": ("get", "post"),
