@@ -16,6 +16,7 @@ from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.named import Asked
 from hfexport_bot.changes.place import Place, as_given, find_place, installed_root
+from hfexport_bot.changes.recorded import recorded_builds
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.selection import Selection
@@ -217,7 +218,7 @@ def _select(
     recorded = recorded_hits(reports)
     changes, notes = listed_changes(git, pair, files)
     trees = GitTree(git, pair.base), GitTree(git, pair.head)
-    found = select(changes, *trees, layout, recorded if runs_theirs else None, asked)
+    found = select(changes, *trees, layout, recorded if runs_theirs else None, asked, recorded_builds(reports))
     return replace(found, notes=(*pair.notes, *notes))
 
 

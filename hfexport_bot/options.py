@@ -54,8 +54,8 @@ def comparing(command: _Command) -> _Command:
             multiple=True,
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="An earlier report.json: what changed patches of the checkout's exporters act on, how long cases "
-            "take; may be repeated.",
+            help="An earlier report.json: what changed patches of the checkout's exporters act on, what composite "
+            "models are built from, how long cases take; may be repeated.",
         ),
         click.option(
             "--files",

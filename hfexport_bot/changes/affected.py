@@ -23,6 +23,7 @@ from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
 from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
+from hfexport_bot.changes.recorded import Built
 from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
@@ -48,12 +49,13 @@ def select(
     layout: Layout,
     hits: Hits | None = None,
     asked: Asked | None = None,
+    built: Built | None = None,
 ) -> Selection:
     """Find the affected model classes.
 
     ``hits``: where a checkout's own exporters are run, on which cases its patches and fixes acted before
     (`recorded_hits`); otherwise None, and a change to those exporters affects nothing. ``asked``: what the repository's
-    settings have to do with the change.
+    settings have to do with the change. ``built``: what earlier runs tell of composite models (`recorded_builds`).
 
     A file that is no Python on one side takes the other side's classes, so that its cases run and end as errors in
     stage ``source``.
@@ -73,7 +75,7 @@ def select(
     found, named = Selection(), Named()
     if others or installs.altered or may_name_models(asked, aside, layout):
         with many_objects():
-            selecting = _Selecting(others, base, head, layout, asked)
+            selecting = _Selecting(others, base, head, layout, asked, built or {})
             found = selecting.selection(installs.altered)
         named = classes_named(asked, changes, selecting.touched, selecting.public, (base, head), layout)
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
@@ -120,10 +122,17 @@ class _Selecting:
     """One selection at work."""
 
     def __init__(
-        self, changes: Sequence[FileChange], base: StoredTree, head: StoredTree, layout: Layout, asked: Asked
+        self,
+        changes: Sequence[FileChange],
+        base: StoredTree,
+        head: StoredTree,
+        layout: Layout,
+        asked: Asked,
+        built: Built,
     ) -> None:
         self._layout = layout
         self._hooks = asked.hooks
+        self._built = built
         self._changes = changes
         self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
         self._not_run: list[NotRun] = []
@@ -220,10 +229,24 @@ class _Selecting:
 
     # -- what it affects -----------------------------------------------------------------------------------------
 
-    def _edges(self, node: Node) -> Sequence[Node]:
-        if self._layout is not Layout.MODELING or not node.definition.endswith("Config"):
-            return ()
-        return self._configurations.get(Node(node.path, node.definition), ())
+    def _edges(self, node: Node) -> Iterator[Node]:
+        """What a definition affects though nothing there names it: the models of a configuration, and the classes that
+        earlier runs built from a model."""
+        if self._layout is Layout.MODELING and node.definition.endswith("Config"):
+            yield from self._configurations.get(node, ())
+        if node.path in self._built and any(node.definition in facts.models for facts in self._facts(node.path)):
+            yield from self._composites[node.path]
+
+    @cached_property
+    def _composites(self) -> Mapping[str, Sequence[Node]]:
+        """The classes that were built from each file, itself aside."""
+        homes = {
+            (model_file(path, self._layout).model, name): path for path, names in self.public.items() for name in names
+        }
+        return {
+            path: [Node(homes[key], key[1]) for key in sorted(keys) if homes.get(key, path) != path]
+            for path, keys in self._built.items()
+        }
 
     @cached_property
     def _configurations(self) -> Edges:

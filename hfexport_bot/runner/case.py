@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import sysconfig
 import traceback
 import uuid
@@ -138,7 +139,17 @@ def _told(case: ModelCase, setup: RunnerSetup) -> dict[str, Any]:
         "tried": _cleaned(case.tried, setup),
         "parameters": count_parameters(case.model),
         "fed": tuple(fed[:MAX_TRIES]),
+        "built_from": _built_from(case.model, setup),
     }
+
+
+def _built_from(model: torch.nn.Module, setup: RunnerSetup) -> tuple[str, ...]:
+    """The files of the tree that the classes of a model's parts, and their bases, are written in."""
+    modules = {each.__module__ for part in model.modules() for each in type(part).__mro__}
+    files = {getattr(sys.modules.get(name), "__file__", None) or "" for name in modules}
+    roots = {file: root for file in files if (root := _root_of(file, setup)) in _tree_roots(setup)}
+    inside = (file.removeprefix(f"{root}/") for file, root in roots.items())
+    return tuple(sorted(file for file in inside if len(file) <= MAX_NAME_CHARS))[:MAX_TRIES]
 
 
 def _cleaned(tried: tuple[SourceTry, ...], setup: RunnerSetup) -> tuple[SourceTry, ...]:

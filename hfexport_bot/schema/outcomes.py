@@ -122,8 +122,9 @@ class Fingerprint(Record):
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
     its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
-    ``fed`` names the tensors that its forward got. ``location`` is the innermost modeling line of a failure, and
-    ``frames`` are the lines of the revision's and of transformers' code on the way to it, the innermost first."""
+    ``fed`` names the tensors that its forward got, ``built_from`` the revision's files that its parts are written in.
+    ``location`` is the innermost modeling line of a failure, and ``frames`` are the lines of the revision's and of
+    transformers' code on the way to it, the innermost first."""
 
     kind: OutcomeKind
     stage: Name = ""
@@ -144,3 +145,4 @@ class Outcome(Record):
     parameters: int | None = None
     fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
     fingerprint: Fingerprint | None = None
+    built_from: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()

@@ -198,6 +198,7 @@ def test_a_survey_ends_after_eager_and_tells_what_was_fed(tree: Tree) -> None:
     outcome = tree.run(toy(), survey=True)
     assert (outcome.kind, tree.stages) == (OutcomeKind.PASS, ["source", "eager"])
     assert outcome.fed == ("input_ids", "attention_mask")
+    assert outcome.built_from == ("modeling_toy.py",)
     assert outcome.parameters
     assert outcome.components == ()
     assert [each.source for each in outcome.tried] == ["repository"]
