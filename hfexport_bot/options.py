@@ -139,7 +139,7 @@ def exporting(command: _Command) -> _Command:
             type=click.Path(path_type=Path),
             default="hfexport-out",
             show_default=True,
-            help="Folder for report.md and report.json.",
+            help="Folder for report.md, report.json and junit.xml.",
         ),
     )
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from hfexport_bot.github.answers import CheckRun
 from hfexport_bot.github.client import Client
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.reporting.reproduce import reproduce
@@ -125,32 +126,31 @@ def write_check(client: Client, repository: str, check: Check) -> WrittenCheck:
     """Create the check run, or update the one of the same run; annotations go in batches, each once."""
     runs = f"/repos/{repository}/check-runs"
 
-    def existing() -> Any:
+    def existing() -> CheckRun | None:
         asked = {"check_name": check.name, "filter": "all"}
-        every = client.pages(f"/repos/{repository}/commits/{check.sha}/check-runs", asked, "check_runs")
-        return next((each for each in every if each["external_id"] == check.id), None)
+        every = client.pages(f"/repos/{repository}/commits/{check.sha}/check-runs", CheckRun, asked, "check_runs")
+        return next((each for each in every if each.external_id == check.id), None)
 
     run, first = existing(), check.annotations[:BATCH]
     if run is None:
         body = {**_body(check, first), "head_sha": check.sha, "external_id": check.id}
-        run = client.once("POST", runs, body, existing)
+        run = client.once("POST", runs, body, CheckRun, existing)
         sent = len(first)
     else:
-        run = client.patch(f"{runs}/{run['id']}", _body(check, ()))
-        sent = run["output"]["annotations_count"]
-    one = f"{runs}/{run['id']}"
+        run = client.patch(f"{runs}/{run.id}", _body(check, ()), CheckRun)
+        sent = run.output.annotations_count
+    one = f"{runs}/{run.id}"
     while sent < len(check.annotations):
         batch = check.annotations[sent : sent + BATCH]
         expected = sent + len(batch)
 
-        def arrived(expected: int = expected) -> Any:
-            now = client.get(one)
-            return now if now["output"]["annotations_count"] >= expected else None
+        def arrived(expected: int = expected) -> CheckRun | None:
+            now = client.get(one, CheckRun)
+            return now if now.output.annotations_count >= expected else None
 
-        client.once("PATCH", one, _body(check, batch), arrived)
+        client.once("PATCH", one, _body(check, batch), CheckRun, arrived)
         sent = expected
-    app = run["app"]["slug"] if run["app"] else ""
-    return WrittenCheck(run["html_url"] or "", app or "")
+    return WrittenCheck(run.html_url or "", (run.app and run.app.slug) or "")
 
 
 def _body(check: Check, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, ValidationError
 
 from hfexport_bot.errors import RunError
 from hfexport_bot.reporting.summary import duration
@@ -32,6 +34,8 @@ PACE = 1.0
 _TURNED_AWAY = (403, 429)
 
 Parameters = Mapping[str, str | int]
+
+T = TypeVar("T", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -88,29 +92,29 @@ class Client:
     _lost: float = field(default=0.0, init=False)
     _next_write: float = field(default=0.0, init=False)
 
-    def get(self, path: str, parameters: Parameters | None = None) -> Any:
+    def get(self, path: str, kind: type[T]) -> T:
         """Read one thing."""
-        return self._parsed(self._repeat("GET", path, parameters or {}))
+        return _read(kind, f"GET {path}", _content(self._repeat("GET", path, {})))
 
-    def pages(self, path: str, parameters: Parameters | None = None, key: str = "") -> Iterator[Any]:
+    def pages(self, path: str, kind: type[T], parameters: Parameters | None = None, key: str = "") -> Iterator[T]:
         """Read a list to its end; ``key`` names it where a page is an object that holds it."""
         asked: Parameters = {**(parameters or {}), "per_page": PER_PAGE}
         for _ in range(MAX_PAGES):
             answer = self._repeat("GET", path, asked)
-            page = self._parsed(answer)
+            page = _content(answer)
             page = page.get(key) if key and isinstance(page, dict) else page
             if not isinstance(page, list):
                 raise GitHubError(f"GET {path}: GitHub answered with something that is no list")
-            yield from page
-            following = _next_page(answer.headers.get("link", ""))
+            yield from (_read(kind, f"GET {path}", each) for each in page)
+            following = _next_page(answer.headers.get("link", "") if answer else "")
             if following is None:
                 return
             asked = following
         raise GitHubError(f"GET {path}: more than {MAX_PAGES} pages; something is wrong with this list")
 
-    def patch(self, path: str, body: Any) -> Any:
+    def patch(self, path: str, body: Any, kind: type[T]) -> T:
         """Change a thing to what ``body`` says; doing so twice changes nothing."""
-        return self._parsed(self._repeat("PATCH", path, {}, body))
+        return _read(kind, f"PATCH {path}", _content(self._repeat("PATCH", path, {}, body)))
 
     def delete(self, path: str) -> None:
         """Remove a thing; one that is already gone is no error."""
@@ -119,10 +123,18 @@ class Client:
         except NotFound:
             return
 
-    def once(self, method: str, path: str, body: Any, found: Callable[[], Any]) -> Any:
+    def once(self, method: str, path: str, body: Any, kind: type[T], find: Callable[[], T | None]) -> T:
         """Do what must not be done twice, such as a create. After a try that may or may not have been carried out,
-        ``found`` is asked for its result (None: it was not), and only then is it tried again."""
-        return self._parsed(self._repeat(method, path, {}, body, found))
+        ``find`` is asked for its result (None: it was not), and only then is it tried again."""
+        found: list[T] = []
+
+        def carried_out() -> bool:
+            result = find()
+            found.extend([] if result is None else [result])
+            return bool(found)
+
+        answer = self._repeat(method, path, {}, body, carried_out)
+        return found[0] if found else _read(kind, f"{method} {path}", _content(answer))
 
     def _repeat(
         self,
@@ -130,9 +142,10 @@ class Client:
         path: str,
         parameters: Parameters,
         body: Any = None,
-        found: Callable[[], Any] | None = None,
-    ) -> Answer:
-        """Send until there is an answer that another try would not change, or patience ends."""
+        carried_out: Callable[[], bool] | None = None,
+    ) -> Answer | None:
+        """Send until there is an answer that another try would not change, or patience ends. None: an answer was lost,
+        but ``carried_out``, asked before another try, says that none is needed."""
         backoff = FIRST_WAIT
         while True:
             if method != "GET":
@@ -155,10 +168,9 @@ class Client:
             self._lost += self.clock() - began
             self._wait(f"{method} {path}: {plain(problem, 400)}", max(asked, backoff), answer)
             backoff *= 2
-            if found is not None and (answer is None or answer.status not in _TURNED_AWAY):
-                result = found()
-                if result is not None:
-                    return Answer(200, {}, json.dumps(result))
+            lost = answer is None or answer.status not in _TURNED_AWAY
+            if lost and carried_out is not None and carried_out():
+                return None
 
     def _keep_pace(self) -> None:
         early = self._next_write - self.clock()
@@ -201,10 +213,6 @@ class Client:
             return max(parsedate_to_datetime(said).timestamp() - self.clock(), 0.0) if said else None
         except ValueError:
             return None
-
-    @staticmethod
-    def _parsed(answer: Answer) -> Any:
-        return json.loads(answer.text) if answer.text else None
 
 
 def connect(token: str, api_url: str = "https://api.github.com", timeout: int = 20) -> Send:
@@ -267,9 +275,25 @@ def _message(answer: Answer) -> str:
 
 def _readable(answer: Answer) -> bool:
     try:
-        return not answer.text or json.loads(answer.text) is not None
+        _content(answer)
     except ValueError:
         return False
+    return True
+
+
+def _content(answer: Answer | None) -> Any:
+    return json.loads(answer.text) if answer and answer.text else None
+
+
+def _read(kind: type[T], what: str, content: Any) -> T:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "at all"
+        raise GitHubError(
+            f"{what}: GitHub answered with something else than expected ({where}: {first['msg']})"
+        ) from None
 
 
 def _next_page(link: str) -> Parameters | None:

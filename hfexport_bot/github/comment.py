@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from hfexport_bot.github.answers import Comment, User
 from hfexport_bot.github.client import Client, GitHubError, NotFound
 from hfexport_bot.reporting.markdown import MAX_CHARS, render
 from hfexport_bot.reporting.summary import headline
@@ -81,31 +82,32 @@ def keep_one_comment(
     while older and written is None:
         newest = older.pop()
         if _digest(newest, key) == body.digest:
-            written = Written("unchanged", newest["html_url"])
+            written = Written("unchanged", newest.html_url)
             continue
         check()
         try:
-            written = Written("edited", client.patch(f"{comments}/{newest['id']}", {"body": text})["html_url"])
+            edited = client.patch(f"{comments}/{newest.id}", {"body": text}, Comment)
+            written = Written("edited", edited.html_url)
         except NotFound:  # somebody deleted it just now
             continue
     if written is None and body.wanted:
         check()
         created = _create(client, repository, number, key, text, author)
-        written = Written("created", created["html_url"])
-        if created["user"] and created["user"]["login"] != author:  # we took ourselves for another
-            every = _marked(client, repository, number, key, created["user"]["login"])
-            older = [each for each in every if each["id"] != created["id"]]
+        written = Written("created", created.html_url)
+        if created.author not in ("", author):  # we took ourselves for another
+            every = _marked(client, repository, number, key, created.author)
+            older = [each for each in every if each.id != created.id]
     for each in older:
-        client.delete(f"{comments}/{each['id']}")
+        client.delete(f"{comments}/{each.id}")
     return written or Written("not needed")
 
 
-def _create(client: Client, repository: str, number: int, key: str, text: str, author: str) -> Any:
-    def found() -> Any:
+def _create(client: Client, repository: str, number: int, key: str, text: str, author: str) -> Comment:
+    def find() -> Comment | None:
         # There was none before, so one that is there now is this one.
         return next(iter(_marked(client, repository, number, key, author)), None)
 
-    return client.once("POST", f"/repos/{repository}/issues/{number}/comments", {"body": text}, found)
+    return client.once("POST", f"/repos/{repository}/issues/{number}/comments", {"body": text}, Comment, find)
 
 
 def whoami(client: Client, app: str) -> str:
@@ -113,24 +115,24 @@ def whoami(client: Client, app: str) -> str:
     if app:
         return f"{app}[bot]"
     try:
-        login = client.get("/user")["login"]
+        login = client.get("/user", User).login
     except GitHubError as error:
         if error.status not in (403, 404):
             raise
         return "github-actions[bot]"  # an app's token may not ask, and a job's own token is that app's
-    return str(login)
+    return login
 
 
-def _marked(client: Client, repository: str, number: int, key: str, author: str) -> list[Any]:
+def _marked(client: Client, repository: str, number: int, key: str, author: str) -> list[Comment]:
     """The author's comments with our marker, the oldest first."""
-    every = client.pages(f"/repos/{repository}/issues/{number}/comments")
-    mine = [each for each in every if each["user"] and each["user"]["login"] == author and _digest(each, key)]
-    return sorted(mine, key=lambda each: int(each["id"]))
+    every = client.pages(f"/repos/{repository}/issues/{number}/comments", Comment)
+    mine = [each for each in every if each.author == author and _digest(each, key)]
+    return sorted(mine, key=lambda each: each.id)
 
 
-def _digest(comment: Any, key: str) -> str:
+def _digest(comment: Comment, key: str) -> str:
     """The digest in a comment's marker; empty for one without."""
-    found = _MARKER.match(comment.get("body") or "")
+    found = _MARKER.match(comment.body or "")
     return found["digest"] if found and found["key"] == key else ""
 
 

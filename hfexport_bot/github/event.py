@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Comment:
     id: int
     body: str
     author: str
-    written: str
+    written: datetime
     number: int
 
 
@@ -157,6 +158,13 @@ class _Payload:
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise UsageError(f"the {self.name} event has no {path}; is GITHUB_EVENT_PATH the event of this job?")
         return found
+
+    def time(self, path: str) -> datetime:
+        try:
+            found = datetime.fromisoformat(self.text(path))
+        except ValueError:
+            raise UsageError(f"the {self.name} event's {path} is no time") from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def sha(self, path: str) -> str:
         return _checked_sha(self.text(path), f"the {self.name} event's {path}")
@@ -281,7 +289,7 @@ def _issue_comment(payload: _Payload, repository: str, environment: Mapping[str,
             id=payload.number("comment.id"),
             body=body if isinstance(body, str) else "",
             author=payload.text("comment.user.login"),
-            written=payload.text("comment.created_at"),
+            written=payload.time("comment.created_at"),
             number=payload.number("issue.number"),
         )
     return Event(

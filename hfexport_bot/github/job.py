@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hfexport_bot.errors import UsageError
+from hfexport_bot.github.answers import Comment
 from hfexport_bot.github.checks import Conclusion
 from hfexport_bot.github.client import Client, GitHubError, connect
 from hfexport_bot.github.event import SHA, Event, Mode, Origin, read_event
@@ -182,10 +183,10 @@ def _tell(client: Client, event: Event, reason: str) -> None:
     body = f"{marker}\n@{event.comment.author}: not done, since {reason}"
     path = f"/repos/{event.repository}/issues/{event.comment.number}/comments"
 
-    def found() -> object:
-        return next((each for each in client.pages(path) if (each.get("body") or "").startswith(marker)), None)
+    def find() -> Comment | None:
+        return next((each for each in client.pages(path, Comment) if (each.body or "").startswith(marker)), None)
 
     try:
-        client.once("POST", path, {"body": body}, found)
+        client.once("POST", path, {"body": body}, Comment, find)
     except GitHubError:
         return

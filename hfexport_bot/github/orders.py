@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from hfexport_bot.errors import UsageError
+from hfexport_bot.github.answers import Activity, Head, Permission, Pull, Repository
 from hfexport_bot.github.client import Client, GitHubError
 from hfexport_bot.github.event import Comment
 from hfexport_bot.reporting.text import one_line, plain
@@ -103,44 +103,39 @@ def take_order(client: Client, repository: str, comment: Comment) -> Order | Non
         raise NotObeyed(f"{plain(comment.author, 60)} may not write to {repository}", tell=False)
     if command is None:
         raise NotObeyed(problem, tell=True)
-    pull = client.get(f"/repos/{repository}/pulls/{comment.number}")
-    if pull["state"] != "open":
+    pull = client.get(f"/repos/{repository}/pulls/{comment.number}", Pull)
+    if pull.state != "open":
         raise NotObeyed("the pull request is closed", tell=True)
-    head = pull["head"]
-    if not head["repo"]:
+    head = pull.head
+    if head.repo is None:
         raise NotObeyed("the repository that the pull request comes from is gone", tell=True)
-    if not _unchanged_since(client, head, comment.written):
+    if not _unchanged_since(client, head, head.repo, comment.written):
         raise NotObeyed(
-            f"the pull request may have changed since the comment; look at {head['sha'][:7]} and write it again",
+            f"the pull request may have changed since the comment; look at {head.sha[:7]} and write it again",
             tell=True,
         )
-    return Order(command, comment.author, comment.number, head["sha"], head["repo"]["full_name"])
+    return Order(command, comment.author, comment.number, head.sha, head.repo.full_name)
 
 
 def _may_order(client: Client, repository: str, login: str) -> bool:
     try:
-        answer = client.get(f"/repos/{repository}/collaborators/{login}/permission")
+        answer = client.get(f"/repos/{repository}/collaborators/{login}/permission", Permission)
     except GitHubError as error:
         if error.status == 404:  # nobody, or no user, such as an app
             return False
         raise
-    return answer["permission"] in _MAY_ORDER
+    return answer.permission in _MAY_ORDER
 
 
-def _unchanged_since(client: Client, head: Any, written: str) -> bool:
+def _unchanged_since(client: Client, head: Head, home: Repository, written: datetime) -> bool:
     """Whether a pull request's branch was last pushed before a time. Only GitHub's own times count: those of commits
     are their author's to choose. Where that cannot be told, it counts as changed."""
-    moment = _time(written)
-    if _time(head["repo"]["pushed_at"]) < moment:
+    if home.pushed_at is not None and home.pushed_at < written:
         return True
     # Something was pushed to that repository since; it may be another branch.
-    asked = {"ref": f"refs/heads/{head['ref']}", "direction": "desc"}
+    asked = {"ref": f"refs/heads/{head.ref}", "direction": "desc"}
     try:
-        last = next(iter(client.pages(f"/repos/{head['repo']['full_name']}/activity", asked)), None)
+        last = next(iter(client.pages(f"/repos/{home.full_name}/activity", Activity, asked)), None)
     except GitHubError:
         return False
-    return last is not None and last["after"] == head["sha"] and _time(last["timestamp"]) < moment
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    return last is not None and last.after == head.sha and last.timestamp < written

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from hfexport_bot.github.answers import Commit, Pull
 from hfexport_bot.github.client import Client, GitHubError, Parameters
 from hfexport_bot.github.event import SHA, Origin
 
@@ -31,12 +31,12 @@ def find_pull_request(client: Client, repository: str, change: Origin) -> PullRe
     if change.number is None and not change.repository:
         raise NoPullRequest("the repository that it comes from is gone")
     if change.number is not None:
-        found = [_read(client.get(f"/repos/{repository}/pulls/{change.number}"))]
+        found = [_open(client.get(f"/repos/{repository}/pulls/{change.number}", Pull))]
     else:
         asked: Parameters = {"state": "open"}
         if change.branch:
             asked = {**asked, "head": f"{change.repository.partition('/')[0]}:{change.branch}"}
-        found = [_read(each) for each in client.pages(f"/repos/{repository}/pulls", asked)]
+        found = [_open(each) for each in client.pages(f"/repos/{repository}/pulls", Pull, asked)]
     theirs = [each for each in found if each is not None and _same_repository(each, change)]
     if not theirs:
         raise NoPullRequest("it belongs to no open pull request")
@@ -51,7 +51,7 @@ def find_pull_request(client: Client, repository: str, change: Origin) -> PullRe
 
 def is_current(client: Client, repository: str, pull: PullRequest) -> bool:
     """Whether a pull request is still open and at its head. To be asked right before writing to it."""
-    return _read(client.get(f"/repos/{repository}/pulls/{pull.number}")) == pull
+    return _open(client.get(f"/repos/{repository}/pulls/{pull.number}", Pull)) == pull
 
 
 def is_of(client: Client, repository: str, sha: str, change: Origin) -> bool:
@@ -62,12 +62,12 @@ def is_of(client: Client, repository: str, sha: str, change: Origin) -> bool:
     if not SHA.fullmatch(sha):  # it came from the untrusted side, and becomes part of an address
         return False
     try:
-        commit = client.get(f"/repos/{repository}/commits/{sha}")
+        commit = client.get(f"/repos/{repository}/commits/{sha}", Commit)
     except GitHubError as error:
         if error.status in (404, 409, 422):
             return True
         raise
-    return change.sha in {parent["sha"] for parent in commit["parents"]}
+    return change.sha in {parent.sha for parent in commit.parents}
 
 
 def _same_repository(pull: PullRequest, change: Origin) -> bool:
@@ -76,10 +76,9 @@ def _same_repository(pull: PullRequest, change: Origin) -> bool:
     return pull.repository.lower() == change.repository.lower()
 
 
-def _read(content: Any) -> PullRequest | None:
-    """What counts of a pull request as GitHub describes it; None for one that is closed."""
-    if content["state"] != "open":
+def _open(pull: Pull) -> PullRequest | None:
+    """What counts of a pull request; None for one that is closed."""
+    if pull.state != "open":
         return None
-    head = content["head"]
-    home = head["repo"]["full_name"] if head["repo"] else ""  # a fork may be gone
-    return PullRequest(content["number"], head["sha"], home, head["ref"])
+    home = pull.head.repo.full_name if pull.head.repo else ""
+    return PullRequest(pull.number, pull.head.sha, home, pull.head.ref)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from hfexport_bot.github.answers import Comment, Pull, User
 from hfexport_bot.github.client import Answer, Client, GitHubError, NotAllowed, NotFound, Refused, connect
 from tests.hfexport_bot.github.conftest import Clock
 from tests.hfexport_bot.github.server import BOT, REPOSITORY, GitHub
@@ -24,7 +23,7 @@ def waits(clock: Clock) -> list[float]:
 def test_a_get_is_repeated_until_it_is_answered(github: GitHub, client: Client, clock: Clock, how: str) -> None:
     github.pull(7, SHA)
     github.fail(how, "GET", "/pulls/7", times=2)
-    assert client.get(PULL)["head"]["sha"] == SHA
+    assert client.get(PULL, Pull).head.sha == SHA
     assert waits(clock) == [1, 2]
 
 
@@ -32,7 +31,7 @@ def test_silence_is_repeated_too(github: GitHub, clock: Clock) -> None:
     github.pull(7, SHA)
     github.fail("silent", "GET", "/pulls/7", seconds=0.05)
     client = Client(connect(github.token, github.url, timeout=1), clock=clock, sleep=clock.sleep)
-    assert client.get(PULL)["number"] == 7
+    assert client.get(PULL, Pull).number == 7
 
 
 def test_an_answer_that_takes_too_long_is_given_up() -> None:
@@ -41,7 +40,7 @@ def test_an_answer_that_takes_too_long_is_given_up() -> None:
         clock = Clock()
         client = Client(connect(github.token, github.url, timeout=1), 0.5, clock=clock, sleep=clock.sleep)
         with pytest.raises(GitHubError, match=r"GET /user: no answer from 127\.0\.0\.1:\d+ \(ReadTimeout\); run this"):
-            client.get("/user")
+            client.get("/user", User)
 
 
 def test_nobody_there(clock: Clock) -> None:
@@ -49,7 +48,7 @@ def test_nobody_there(clock: Clock) -> None:
         url = gone.url
     client = Client(connect("x", url), clock=clock, sleep=clock.sleep)
     with pytest.raises(GitHubError, match=r"no answer from .*ConnectionError") as caught:
-        client.get("/user")
+        client.get("/user", User)
     assert waits(clock) == [1, 2, 4, 8, 16, 32, 64, 128]  # with one more it would be past 300 s
     assert caught.value.status == 0
 
@@ -58,28 +57,28 @@ def test_a_patch_is_repeated(github: GitHub, client: Client) -> None:
     identity = github.comment(7, "old")
     github.fail("after", "PATCH", "/comments")
     github.fail("status", "PATCH", "/comments", status=503)
-    assert client.patch(f"/repos/{REPOSITORY}/issues/comments/{identity}", {"body": "new"})["body"] == "new"
+    assert client.patch(f"/repos/{REPOSITORY}/issues/comments/{identity}", {"body": "new"}, Comment).body == "new"
     assert github.bodies(7) == ["new"]
 
 
-def create(client: Client, body: str) -> Any:
-    def found() -> Any:
-        return next((each for each in client.pages(COMMENTS) if each["body"] == body), None)
+def create(client: Client, body: str) -> Comment:
+    def find() -> Comment | None:
+        return next((each for each in client.pages(COMMENTS, Comment) if each.body == body), None)
 
-    return client.once("POST", COMMENTS, {"body": body}, found)
+    return client.once("POST", COMMENTS, {"body": body}, Comment, find)
 
 
 @pytest.mark.parametrize("how", ["after", "half", "no json"])
 def test_a_create_that_did_happen_is_not_repeated(github: GitHub, client: Client, how: str) -> None:
     github.fail(how, "POST", "/comments")
-    assert create(client, "hello")["body"] == "hello"
+    assert create(client, "hello").body == "hello"
     assert github.bodies(7) == ["hello"]
     assert github.writes() == [f"POST {COMMENTS}"]
 
 
 def test_a_create_that_did_not_happen_is_repeated(github: GitHub, client: Client) -> None:
     github.fail("status", "POST", "/comments", status=500, times=2)
-    assert create(client, "hello")["user"]["login"] == BOT
+    assert create(client, "hello").author == BOT
     assert github.bodies(7) == ["hello"]
     assert len(github.writes()) == 3
 
@@ -111,7 +110,7 @@ def test_waits_as_long_as_github_asks(
 ) -> None:
     github.pull(7, SHA)
     github.fail("status", "GET", "/pulls/7", status=status, headers=headers, message=message)
-    client.get(PULL)
+    client.get(PULL, Pull)
     assert waits(clock) == [waited]
 
 
@@ -121,7 +120,7 @@ def test_does_not_wait_for_hours(github: GitHub, client: Client, clock: Clock) -
     with pytest.raises(
         GitHubError, match=r"403 API rate limit exceeded .*would take 1h 00m more; run this again later"
     ):
-        client.get(PULL)
+        client.get(PULL, Pull)
     assert clock.slept == []
 
 
@@ -129,7 +128,7 @@ def test_all_waiting_together_has_an_end(github: GitHub, client: Client, clock: 
     github.fail("status", "GET", status=429, headers={"Retry-After": "90"}, times=99)
     for _ in range(3):  # no fresh patience for another request
         with pytest.raises(GitHubError, match="would take 1m 30s more"):
-            client.get(PULL)
+            client.get(PULL, Pull)
     assert waits(clock) == [90, 90, 90]
     assert len(github.requests) == 6
 
@@ -156,7 +155,7 @@ def test_what_is_wrong_is_said_at_once(
 ) -> None:
     github.fail("status", "GET", status=status, headers=headers, message="Because\n::error::")
     with pytest.raises(kind, match=said) as caught:
-        client.get(PULL)
+        client.get(PULL, Pull)
     assert caught.value.status == status
     assert "\n" not in str(caught.value)
     assert len(github.requests) == 1
@@ -166,7 +165,7 @@ def test_what_is_wrong_is_said_at_once(
 def test_a_wrong_token(github: GitHub, clock: Clock) -> None:
     client = Client(connect("another", github.url), clock=clock, sleep=clock.sleep)
     with pytest.raises(NotAllowed, match="401 Bad credentials; the token is missing, expired or wrong"):
-        client.get(PULL)
+        client.get(PULL, Pull)
 
 
 def test_a_body_that_is_too_long(github: GitHub, client: Client) -> None:
@@ -177,27 +176,27 @@ def test_a_body_that_is_too_long(github: GitHub, client: Client) -> None:
 def test_all_pages_are_read(github: GitHub, client: Client, small_pages: None) -> None:
     for number in range(10):
         github.comment(7, str(number), "somebody")
-    assert [each["body"] for each in client.pages(COMMENTS)] == [str(number) for number in range(10)]
+    assert [each.body for each in client.pages(COMMENTS, Comment)] == [str(number) for number in range(10)]
     assert len(github.requests) == 4
 
 
 def test_a_page_is_as_large_as_github_allows(github: GitHub, client: Client) -> None:
     for number in range(101):
         github.comment(7, str(number), "somebody")
-    assert len(list(client.pages(COMMENTS))) == 101
+    assert len(list(client.pages(COMMENTS, Comment))) == 101
     assert len(github.requests) == 2
 
 
 def test_a_list_without_an_end() -> None:
-    endless = Client(lambda *_: Answer(200, {"link": '<https://x/y?page=2>; rel="next"'}, "[1]"))
+    endless = Client(lambda *_: Answer(200, {"link": '<https://x/y?page=2>; rel="next"'}, '[{"login": "x"}]'))
     with pytest.raises(GitHubError, match="more than 300 pages"):
-        list(endless.pages(COMMENTS))
+        list(endless.pages(COMMENTS, User))
 
 
 def test_a_page_that_fails_is_read_again(github: GitHub, client: Client, small_pages: None) -> None:
     for number in range(5):
         github.comment(7, str(number), "somebody")
-    pages = client.pages(COMMENTS)
+    pages = client.pages(COMMENTS, Comment)
     next(pages)
     github.fail("half", "GET", "/comments")
     assert len(list(pages)) == 4
@@ -206,7 +205,14 @@ def test_a_page_that_fails_is_read_again(github: GitHub, client: Client, small_p
 def test_a_list_that_is_none(client: Client, github: GitHub) -> None:
     github.pull(7, SHA)
     with pytest.raises(GitHubError, match="no list"):
-        list(client.pages(PULL))
+        list(client.pages(PULL, Pull))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"login": 1}', '"text"', "null", '{"login": {"login": "x"}}'])
+def test_an_answer_of_another_shape_is_told(text: str) -> None:
+    client = Client(lambda *_: Answer(200, {}, text), patience=0)
+    with pytest.raises(GitHubError, match=r"GET /user: GitHub answered with something else than expected \("):
+        client.get("/user", User)
 
 
 def test_deleting_twice_is_no_error(github: GitHub, client: Client) -> None:
@@ -221,5 +227,5 @@ def test_an_enterprise_server_has_its_api_below_a_path(clock: Clock, small_pages
         for number in range(4):
             github.comment(7, str(number))
         client = Client(connect(github.token, f"{github.url}/"), clock=clock, sleep=clock.sleep)
-        assert len(list(client.pages(COMMENTS))) == 4
+        assert len(list(client.pages(COMMENTS, Comment))) == 4
         assert github.violations == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_a_run_that_is_not_over_is_nothing_to_publish(tmp_path: Path) -> None:
 
 def test_a_comment_on_a_pull_request(tmp_path: Path) -> None:
     found = read(tmp_path, "issue_comment", event("issue-comment-created", COMMENT))
-    assert found.comment == Comment(5, "/export run", "ada", "2026-11-30T12:00:00Z", 7)
+    assert found.comment == Comment(5, "/export run", "ada", datetime(2026, 11, 30, 12, tzinfo=UTC), 7)
     assert found.change is None
 
 
@@ -222,6 +223,12 @@ def test_what_an_event_asks_for(
             {"action": "created", "issue": {"pull_request": {}, "number": True}},
             {},
             "has no comment.id",
+        ),
+        (
+            "issue_comment",
+            COMMENT | {"comment": {"id": 5, "user": {"login": "ada"}, "created_at": "noon"}},
+            {},
+            "the issue_comment event's comment.created_at is no time",
         ),
         ("push", push(BASE), {"GITHUB_REPOSITORY": "../x"}, "GITHUB_REPOSITORY must be OWNER/NAME, not '../x'"),
         ("push", push(BASE), {"GITHUB_EVENT_PATH": "/nowhere"}, "/nowhere cannot be read: No such file"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from hfexport_bot.errors import UsageError
@@ -64,8 +66,8 @@ def test_a_reason_is_one_short_line() -> None:
     assert "\u202e" not in command.reason
 
 
-def comment(body: str = "/export run", author: str = "ada", written: str = "2026-11-30T12:00:00Z") -> Comment:
-    return Comment(5, body, author, written, 7)
+def comment(body: str = "/export run", author: str = "ada") -> Comment:
+    return Comment(5, body, author, datetime(2026, 11, 30, 12, tzinfo=UTC), 7)
 
 
 @pytest.fixture

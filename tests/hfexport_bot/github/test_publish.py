@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hfexport_bot.errors import UsageError
+from hfexport_bot.github.answers import User
 from hfexport_bot.github.client import Client
 from hfexport_bot.github.comment import CommentWhen
 from hfexport_bot.github.job import PublishOptions, answer_comment, client_of, publish_report
@@ -348,4 +349,4 @@ def test_the_client_is_the_jobs(github: GitHub) -> None:
     client = client_of({"GITHUB_TOKEN": github.token, "GITHUB_API_URL": github.url})
     assert client is not None
     github.login = "ada"
-    assert client.get("/user")["login"] == "ada"
+    assert client.get("/user", User).login == "ada"
