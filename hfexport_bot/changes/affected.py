@@ -40,6 +40,8 @@ from hfexport_bot.schema import Layout, NotRun, Task
 _NOT_THEIRS = "the engine own does not use the checkout's exporters; --engine repo or both does"
 #: Changed symbols of one file that are named one by one when none of them is run.
 _NAMED = 20
+#: What test classes derive from that test no model in particular.
+_PLAIN_TESTS = frozenset({"unittest.TestCase", "TestCase"})
 
 
 def select(
@@ -276,6 +278,8 @@ class _Selecting:
             if definition is None or definition.kind != "class" or not node.definition.endswith("Test"):
                 continue
             listed = definition.parts.get("all_model_classes")
+            if listed is None and _PLAIN_TESTS.issuperset(definition.bases):
+                continue  # of whole checkpoints, say
             for path, versions in self._modules.facts.items():
                 if path.startswith(folder) and is_modeling_file(path, self._layout):
                     for name in dict.fromkeys(name for each in versions for name in each.public):

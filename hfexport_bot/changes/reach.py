@@ -103,19 +103,22 @@ class Reach:
         """All that the seeds affect. Those among them that are members of broad bases affect no more than what also
         uses their class."""
         plain: dict[Node, list[Node]] = {}
+        tasks: dict[Node, Task] = {}
         members: dict[tuple[str, str], dict[Node, list[Node]]] = {}
         for seed in seeds:
             arrived = self._arrive(Use(*seed), Task.FORWARD, direct=True)
             if arrived is not None:
-                node, _ = arrived
+                node, task = arrived
                 owner = (node.path, node.definition)
+                if tasks.get(node) is not Task.FORWARD:
+                    tasks[node] = task
                 group = members.setdefault(owner, {}) if node.part and owner in self.broad else plain
                 group.setdefault(node, []).append(seed)
-        search = self._run(plain)
+        search = self._run(plain, tasks)
         search.starts = plain
         found, searches = dict(search.found), [search]
         for owner, nodes in members.items():
-            search = self._run(nodes, self._concerned(*owner))
+            search = self._run(nodes, tasks, self._concerned(*owner))
             # Most members that change are on no exported path: spare the users of their class then.
             models = any(node.path.startswith(policy.MODELS) and not node.part for node in search.found)
             search.starts, search.counts = nodes, self._whole(*owner) if models else {}
@@ -134,15 +137,19 @@ class Reach:
         """All that uses a class in any way."""
         uses = [use for use in self._graph.users(path, name) if not use.path.startswith(policy.TESTS)]
         arrived = [found for use in uses if (found := self._arrive(use, Task.FORWARD)) is not None]
-        return self._run([Node(path, name), *(node for node, _ in arrived)]).found
+        return self._run([Node(path, name), *(node for node, _ in arrived)], {}).found
 
-    def _run(self, seeds: Iterable[Node], concerned: Sequence[Node] | None = None) -> _Search:
-        """Walk from the seeds. ``concerned``: the configurations that a mixin of their base is about."""
+    def _run(
+        self, seeds: Iterable[Node], tasks: Mapping[Node, Task], concerned: Sequence[Node] | None = None
+    ) -> _Search:
+        """Walk from the seeds, which affect every case unless ``tasks`` says otherwise. ``concerned``: the
+        configurations that a mixin of their base is about."""
         search = _Search()
         found = search.found
         # What affects every case first, so that no chain through generate hides one through forward.
         waiting: dict[Task, deque[tuple[Node, Node | None]]] = {task: deque() for task in Task}
-        waiting[Task.FORWARD].extend((seed, None) for seed in seeds)
+        for seed in seeds:
+            waiting[tasks.get(seed, Task.FORWARD)].append((seed, None))
         for task in (Task.FORWARD, Task.GENERATE):
             queue = waiting[task]
             while queue:
@@ -301,10 +308,10 @@ class Reach:
             return Node(path, name, part), task
         if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(name, part):
             return None
-        if part and not direct and self.is_model(path, name) and self._is_method(path, name, part):
-            if not self._is_taken(part):
+        if part and self.is_model(path, name) and self._is_method(path, name, part):
+            if not direct and not self._is_taken(part):
                 return None
-            if part in self._generating_members:
+            if self._only_generates(path, part):
                 task = Task.GENERATE
         return Node(path, name), task
 
@@ -356,6 +363,13 @@ class Reach:
             if definition is not None:
                 members.setdefault(family, set()).update(definition.parts)
         return frozenset(members.get(policy.GENERATION_BASE, set()) - members.get(policy.MODEL_BASE, set()))
+
+    def _only_generates(self, path: str, member: str) -> bool:
+        """Whether only ``generate`` runs a method of a model, and no other of its file."""
+        return member in self._generating_members and not any(
+            mention.path == path and mention.part not in self._generating_members
+            for mention in self._graph.mentions(member)
+        )
 
     def _find_model(self, path: str, name: str) -> bool:
         return any(name in facts.models for facts in self._graph.modules.facts.get(path, ())) or any(

@@ -18,6 +18,7 @@ WHOLE = ""
 BODY = "<module>"
 
 _DICTS = frozenset({"dict", "OrderedDict"})
+_LAYERS = frozenset({"nn.Module", "torch.nn.Module", "Module", "GradientCheckpointingLayer"})
 #: Statements that only say what a package offers.
 _OFFERS = frozenset({"__all__", "_import_structure"})
 
@@ -65,6 +66,8 @@ def take_apart(module: ast.Module, known: Mapping[str, str] | None = None) -> Un
 def _flat(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, tuple[ast.expr, ...]]]:
     """Statements, those under conditions included, each with the conditions met on the way to the first of them."""
     for node in body:
+        if isinstance(node, ast.Pass):
+            continue
         if isinstance(node, ast.If):
             inner = [*_flat(node.body), *_flat(node.orelse)]
             for position, (statement, conditions) in enumerate(inner):
@@ -87,7 +90,7 @@ def _sort(units: Units, node: ast.stmt) -> None:
         _class(_unit(units, node.name, "class", node), node)
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         _assignment(units, node)
-    elif isinstance(node, ast.Pass) or is_text(node):
+    elif is_text(node):
         pass
     elif isinstance(node, ast.Expr) and (name := _registered(node, units)):
         _constant(_unit(units, name, "constant", node), node, node.value)
@@ -108,15 +111,23 @@ def _class(unit: Unit, node: ast.ClassDef) -> None:
     unit.bases.extend(node.bases)
     unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords))
     unit.add(WHOLE, *(each for each in node.decorator_list if not is_documenting(each)))
+    plain = _is_plain_module(node)
     for statement, conditions in _flat(node.body):
         unit.add(WHOLE, *conditions)
+        if plain and isinstance(statement, ast.AnnAssign) and statement.value is None:
+            continue
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             unit.add(statement.name, statement)
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and (names := _targets(statement)):
             for name in names:
                 unit.add(name, statement)
-        elif not isinstance(statement, ast.Pass) and not is_text(statement):
+        elif not is_text(statement):
             unit.add(WHOLE, statement)
+
+
+def _is_plain_module(node: ast.ClassDef) -> bool:
+    """Whether a class is a layer, whose bare annotations nothing reads: those of other classes may make fields."""
+    return bool(node.bases) and all(ast.unparse(base) in _LAYERS for base in node.bases) and not node.decorator_list
 
 
 def _assignment(units: Units, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:

@@ -24,8 +24,11 @@ def used(source: str, definition: str, part: str = WHOLE) -> Part:
     [
         ("def f(): pass", {"f": {WHOLE}}),
         ("class A(B):\n    'Text.'\n    x = 1\n    y: int\n    def f(self): pass", {"A": {WHOLE, "x", "y", "f"}}),
+        ("class A(nn.Module):\n    x: Tensor\n    y: int = 1", {"A": {WHOLE, "y"}}),
+        ("@dataclass\nclass A(nn.Module):\n    x: Tensor", {"A": {WHOLE, "x"}}),
         ("if fast():\n    def f(): return 1\nelse:\n    def f(): return 2", {BODY: {WHOLE}, "f": {WHOLE}}),
         ("try:\n    import a\nexcept ImportError:\n    a = None", {"a": {WHOLE}}),
+        ("if fast():\n    pass", {}),
         ("T = {'a': A, 'b': B}", {"T": {"['a']", "['b']"}}),
         ("T = OrderedDict([('a', 'A'), ('b', 'B')])", {"T": {"['a']", "['b']"}}),
         ("T = {}\nT['a'] = A\nT.update({'b': B})", {"T": {WHOLE, "['b']"}}),

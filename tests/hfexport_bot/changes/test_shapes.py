@@ -37,7 +37,10 @@ class ToyModelTest:
     all_model_classes = (ToyModel,)
     def setUp(self): self.model_tester = ToyModelTester(self)
     def _helper(self): return "one"
+class ToyIntegrationTest(unittest.TestCase):
+    def setUp(self): self.path = "big"
 """
+    assert affected(run({test: ('"big"', '"huge"')}, {test: text})) == set()
     assert affected(run({test: ("size=1", "size=2")}, {test: text})) == {"ToyModel"}
     assert affected(run({test: ("return 1", "return 2")}, {test: text})) == set()
     assert affected(run({test: ('"one"', '"two"')}, {test: text})) == set()

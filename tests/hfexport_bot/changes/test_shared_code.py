@@ -36,6 +36,18 @@ def test_greedy_decoding_affects_generate_alone() -> None:
     assert generate_only(selection) == {"ToyForCausalLM", "FarForCausalLM"}
 
 
+def test_what_a_model_prepares_for_generate_affects_generate_alone() -> None:
+    utils = SRC + "generation/utils.py"
+    base = FILES[utils].replace("def _next(self)", "def prepare(self): return 1\n    def _next(self)")
+    model = "class FarForCausalLM(FarPreTrainedModel, GenerationMixin):"
+    own = {utils: base, FAR: FILES[FAR].replace(model, f"{model}\n    def prepare(self): return 'x'")}
+    selection = run({FAR: ("return 'x'", "return 'y'")}, own)
+    assert affected(selection) == set()
+    assert generate_only(selection) == {"FarForCausalLM"}
+    own[FAR] = own[FAR].replace("return self.model(x)", "return self.model(self.prepare())")
+    assert affected(run({FAR: ("return 'x'", "return 'y'")}, own)) == {"FarForCausalLM"}
+
+
 def test_a_registry_is_looked_up_by_the_keys_that_configurations_name_unless_the_key_is_a_literal() -> None:
     edit = {SRC + "activations.py": ("class Gelu: pass", "class Gelu: x = 1")}
     assert affected(run(edit)) == ALL
