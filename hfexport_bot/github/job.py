@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hfexport_bot.errors import UsageError
+from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.answers import Comment
 from hfexport_bot.github.checks import Conclusion
 from hfexport_bot.github.client import Client, GitHubError, connect
@@ -17,7 +17,7 @@ from hfexport_bot.github.publish import Published, Result, Wishes, problem_text,
 from hfexport_bot.github.pulls import is_of
 from hfexport_bot.github.report_file import read_report
 from hfexport_bot.reporting import write_reports
-from hfexport_bot.reporting.text import code, plain
+from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.schema import Report, VerdictKind
 from hfexport_bot.verdicts.compare import accept
 
@@ -60,18 +60,41 @@ def publish_report(
         return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
     client = make_client(environment)
     result = _of_this_change(client, event, _result(path, options))
-    summary = environment.get("GITHUB_STEP_SUMMARY", "")
-    written = write_reports(result.report, out) if result.report else {}
-    append_summary(summary, full_summary(result.report) if result.report else problem_text(result))
+    wishes = replace(options.wishes, page=_page(environment))
+    try:
+        return _publish(client, event, result, wishes, out, environment)
+    except RunError:
+        raise
+    except Exception as error:  # whatever a report makes of us, its check concludes
+        if result.report is None:
+            raise
+        problem = f"it cannot be shown ({type(error).__name__}: {one_line(str(error))})"
+        published = _publish(client, event, Result(None, problem), wishes, out, environment)
+        published.failures.append(f"The report: {plain(problem, 400)}.")
+        return published
 
-    page = _page(environment)
-    published = publish(client, event, result, replace(options.wishes, page=page))
-    if published.lines:
+
+def _publish(
+    client: Client | None, event: Event, result: Result, wishes: Wishes, out: Path, environment: Mapping[str, str]
+) -> Published:
+    report, summary = result.report, environment.get("GITHUB_STEP_SUMMARY", "")
+    written: dict[str, Path] = {}
+    trouble = ""
+    try:
+        written = write_reports(report, out) if report else {}
+        append_summary(summary, full_summary(report) if report else problem_text(result))
+    except (OSError, RunError) as error:  # GitHub is told all the same
+        trouble = f"Not all files were written: {error}."
+    published = publish(client, event, result, wishes)
+    if published.lines and not trouble:
         append_summary(summary, "\n".join(f"- {code(line, 400)}" for line in published.lines))
+    if trouble:
+        published.lines.append(trouble)
+        published.failures.append(trouble)
     append_outputs(
         environment.get("GITHUB_OUTPUT", ""),
         {
-            **(values_of(result.report) if result.report else {"counts": "{}", "regressions": "[]"}),
+            **(values_of(report) if report else {"counts": "{}", "regressions": "[]"}),
             "conclusion": published.conclusion.value,
             "problem": result.problem,
             "check-url": published.check_url,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hfexport_bot.errors import UsageError
+from hfexport_bot.github import checks
 from hfexport_bot.github.answers import User
 from hfexport_bot.github.client import Client
 from hfexport_bot.github.comment import CommentWhen
@@ -240,6 +241,27 @@ def test_a_server_that_is_down_costs_no_summary(job: Job, github: GitHub, client
     assert len(published.failures) == 2
     assert "503; run this again later" in published.failures[0]
     assert job.summary.startswith("## Export check: 1 regression")
+
+
+def test_a_folder_that_cannot_be_written_costs_no_check(job: Job, github: GitHub) -> None:
+    (job.folder / "out").write_text("a file is in the way")
+    published = job.publish(red())
+    assert [line.partition(":")[0] for line in published.failures] == ["Not all files were written"]
+    assert github.checks[0]["conclusion"] == "failure"
+    assert len(github.comments) == 1
+    assert "report-json" not in job.outputs
+
+
+def test_a_report_that_we_cannot_show_costs_no_check(job: Job, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: object) -> None:
+        raise ValueError("a case like no other\n::error::")
+
+    monkeypatch.setattr(checks, "render", stumble)
+    published = job.publish(red())
+    assert published.failures == ["The report: it cannot be shown (ValueError: a case like no other : :error::)."]
+    assert github.checks[0]["conclusion"] == "failure"
+    assert "it cannot be shown (ValueError" in github.checks[0]["output"]["summary"]
+    assert github.comments == []
 
 
 def test_a_push_gets_a_check_and_no_comment(job: Job, github: GitHub) -> None:
