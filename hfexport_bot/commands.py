@@ -20,12 +20,13 @@ from hfexport_bot.changes.recorded import recorded_builds
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.selection import Selection
-from hfexport_bot.changes.targets import every_model, resolve_targets
+from hfexport_bot.changes.targets import every_model, resolve_on_both, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
 from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
 from hfexport_bot.execution.overlay import installed_versions, make_overlay
+from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult, run_session
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
@@ -65,6 +66,7 @@ from hfexport_bot.settings import (
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.exporter_targets import lost_targets
+from hfexport_bot.verdicts.stability import may_be_chance
 
 #: Shows the progress of the planned cases while its context is open.
 Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
@@ -118,7 +120,10 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
     reports = tuple(read_reports("--record", around.records))
-    selection = _select(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
+    if overrides.models:
+        selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
+    else:
+        selection = _select(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
     every = _plan(selection, settings, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, base_sha, head_sha)
@@ -140,7 +145,9 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             prepared = _prepare(setups, trees, planned, settings, around)
             setups = prepared.setups
             planned = () if prepared.failure else planned
-            result = _run(planned, setups.get("base"), setups["head"], around, open_things)
+            until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
+            reruns = Reruns(settings.reruns, may_be_chance, until)
+            result = _run(planned, setups.get("base"), setups["head"], around, open_things, reruns)
             if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
                 lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
@@ -155,7 +162,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
         cases=blamed(
-            make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift),
+            make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift, tries=result.tries),
             head_tree,
             git.changed_lines(base_sha, head_sha),
         ),
@@ -375,10 +382,13 @@ def _run(
     head: RunnerSetup,
     around: Surroundings,
     open_things: ExitStack,
+    reruns: Reruns | None = None,
 ) -> SessionResult:
     on_event = open_things.enter_context(around.watch(planned))
     run_cases = open_things.enter_context(around.open_runners())
-    return run_session(planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event)
+    return run_session(
+        planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event, reruns=reruns
+    )
 
 
 def _setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, log_dir: str | None) -> RunnerSetup:

@@ -145,9 +145,21 @@ def exporting(command: _Command) -> _Command:
 
 
 def limiting(command: _Command) -> _Command:
-    """How much of what a change affects is run."""
+    """How much of what a change affects is run, and how often."""
     return _with(
         command,
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            metavar="MODEL",
+            help="Run this model, named as for check, and not what the change affects; may be repeated.",
+        ),
+        click.option(
+            "--reruns",
+            type=click.IntRange(0, 10),
+            help="How often to run again, on both sides, what came to another end than on base. Default: 2.",
+        ),
         click.option(
             "--max-models",
             type=click.IntRange(0),
@@ -182,6 +194,8 @@ def overrides_of(
     disabled: tuple[str, ...] = (),
     max_models: int | None = None,
     budget_minutes: float | None = None,
+    models: tuple[str, ...] = (),
+    reruns: int | None = None,
 ) -> Overrides:
     """What the options ask for instead of the settings file's values."""
     from hfexport_bot.settings import Overrides
@@ -200,6 +214,8 @@ def overrides_of(
         disabled_workarounds=disabled,
         max_models=max_models,
         budget_minutes=budget_minutes,
+        models=models,
+        reruns=reruns,
     )
 
 

@@ -24,6 +24,8 @@ from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, EngineChoice, Limits, Shapes, Source, Task, Variant, VerdictKind
 
 SETTINGS_PATH = ".github/hfexport.yml"
+#: Most times that a case is run again.
+MAX_RERUNS = 10
 _MAX_BYTES = 1 << 16
 
 
@@ -101,6 +103,7 @@ class SettingsFile(_Section):
     limits: LimitSettings = LimitSettings()
     drift: DriftSettings = DriftSettings()
     seed: int = Field(default=0, ge=0, lt=1 << 32)
+    reruns: int = Field(default=2, ge=0, le=MAX_RERUNS)
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)] = tuple(Backend)
     shapes: Annotated[tuple[Shapes, ...], Field(min_length=1)] = (Shapes.DYNAMIC,)
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)] = (Task.FORWARD,)
@@ -114,7 +117,8 @@ class SettingsFile(_Section):
 
 
 class Overrides(BaseModel):
-    """What the command line asks for; empty or None leaves it to the file. ``memory_gb`` is GiB."""
+    """What the command line asks for; empty or None leaves it to the file. ``memory_gb`` is GiB; ``models`` are run
+    instead of what a change affects; ``reruns``: see `hfexport_bot.execution.session.run_session`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -131,6 +135,8 @@ class Overrides(BaseModel):
     disabled_workarounds: tuple[str, ...] = ()
     max_models: int | None = None
     budget_minutes: float | None = None
+    models: tuple[str, ...] = ()
+    reruns: int | None = None
 
 
 class Hooks(BaseModel):
@@ -152,6 +158,7 @@ class Settings(BaseModel):
     limits: Limits
     drift: DriftSettings
     seed: int
+    reruns: int
     backends: tuple[Backend, ...]
     shapes: tuple[Shapes, ...]
     tasks: tuple[Task, ...]
@@ -199,6 +206,7 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
         limits=_limits(base.limits, overrides),
         drift=base.drift,
         seed=base.seed,
+        reruns=base.reruns if overrides.reruns is None else overrides.reruns,
         backends=overrides.backends or base.backends,
         shapes=overrides.shapes or base.shapes,
         tasks=overrides.tasks or base.tasks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
@@ -55,6 +56,23 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
         for file, classes in wanted.items()
         if classes
     )
+
+
+def resolve_on_both(names: Sequence[str], base: Tree, head: Tree, layout: Layout) -> tuple[AffectedModule, ...]:
+    """The model classes that ``names`` has on head, as by `resolve_targets`, each with base's where base has it."""
+
+    def with_base(module: AffectedModule) -> AffectedModule:
+        file = module.head
+        if file is None or (source := base.read(file.path)) is None:
+            return module
+        try:
+            there = model_classes(parse(source))
+        except SourceError:
+            there = module.head_classes  # their cases end as errors in stage `source`
+        classes = tuple(name for name in module.head_classes if name in there)
+        return replace(module, base=file, base_classes=classes, base_generating=_generating(file, base, classes))
+
+    return tuple(map(with_base, resolve_targets(names, head, layout)))
 
 
 def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...], tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hfexport_bot.execution.reruns import Reruns, Tries, run_again
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, Sides
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseFinished, CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
@@ -12,11 +13,13 @@ from hfexport_bot.schema import CaseFinished, CaseId, CaseRequest, Outcome, Runn
 
 @dataclass(frozen=True)
 class SessionResult:
-    """Both sides' outcomes; ``fatal`` has a message for each side whose runner could not work at all."""
+    """Both sides' outcomes; ``tries`` has all outcomes of the cases that were run again, ``fatal`` a message for each
+    side whose runner could not work at all."""
 
     base: dict[CaseId, Outcome] = field(default_factory=dict)
     head: dict[CaseId, Outcome] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    tries: dict[CaseId, Tries] = field(default_factory=dict)
     fatal: dict[SideName, str] = field(default_factory=dict)
     ran: tuple[SideName, ...] = ()
 
@@ -29,6 +32,7 @@ def run_session(
     run_cases: RunCases,
     jobs: int | None = None,
     on_event: OnEvent | None = None,
+    reruns: Reruns | None = None,
 ) -> SessionResult:
     """Run every case on each side that has its class.
 
@@ -39,10 +43,11 @@ def run_session(
         base, head: how to set up each side's runner, whose ``jobs`` is replaced; no ``base``, no baseline.
         jobs: cases at the same time over both sides; the number of cpus by default.
         on_event: called from either side's thread, one call at a time.
+        reruns: which cases to run again on both sides, to see whether they come to the same.
 
     Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` the runners are told to stop and waited for.
     """
-    return _Session(planned, base, head, run_cases, jobs, on_event).run()
+    return _Session(planned, base, head, run_cases, jobs, on_event).run(reruns)
 
 
 class _Session:
@@ -65,16 +70,24 @@ class _Session:
         self._head: dict[CaseId, Outcome] = {}
         self._twins: dict[CaseId, CaseRequest] = {}
 
-    def run(self) -> SessionResult:
+    def run(self, reruns: Reruns | None) -> SessionResult:
         if self._has_base and any(case.base_module for case in self._planned):
             self._sides.prepare("base")
-        requests = [CaseRequest(id=case.id, module=case.head_module) for case in self._planned if case.head_module]
-        self._head = self._sides.run({"head": requests}).get("head", {})
+        requests = {
+            case.id: CaseRequest(id=case.id, module=case.head_module) for case in self._planned if case.head_module
+        }
+        self._head = self._sides.run({"head": tuple(requests.values())}).get("head", {})
         base = self._run_base() if self._has_base else {}
+        tries = {}
+        if reruns is not None and base and not self._sides.fatal:
+            whole = {id_: request.model_copy(update={"twin": None}) for id_, request in self._twins.items()}
+            first: dict[SideName, dict[CaseId, Outcome]] = {"base": base, "head": self._head}
+            tries = run_again(self._sides, {"base": whole, "head": requests}, first, reruns)
         return SessionResult(
             base=base,
             head=self._head,
             versions=_merged(self._sides.versions),
+            tries=tries,
             fatal=dict(self._sides.fatal),
             ran=tuple(side for side in ("base", "head") if side in self._sides.ran),
         )

@@ -59,7 +59,8 @@ class Sides:
     """Both sides' setups, what runs cases, and what their runners said.
 
     Attributes:
-        versions: of what exported, by side. fatal: why a side's runner could not work at all.
+        jobs: cases at the same time over both sides. versions: of what exported, by side. ran: the sides that did.
+        fatal: why a side's runner could not work at all.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Sides:
         self.ran: set[SideName] = set()
         self._setups = setups
         self._run_cases = run_cases
-        self._jobs = jobs or available_cpus()
+        self.jobs = jobs or available_cpus()
         self._on_event = on_event
         self._one_at_a_time = threading.Lock()
 
@@ -83,13 +84,18 @@ class Sides:
         if isinstance(self._run_cases, Prepares):
             self._run_cases.prepare(self._setups[side])
 
-    def run(self, work: Mapping[SideName, Requests]) -> dict[SideName, dict[CaseId, Outcome]]:
+    def run(
+        self, work: Mapping[SideName, Requests], *, jobs: int | None = None, told: bool = True
+    ) -> dict[SideName, dict[CaseId, Outcome]]:
         """Run requests on their sides at the same time, which share the jobs: half each, or all for the only one.
+
+        Args:
+            jobs: in place of those of all runs. told: whether ``on_event`` is.
 
         Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` all runners are told to stop and waited for.
         """
         work = {side: requests for side, requests in work.items() if requests}
-        share = max(1, self._jobs // max(1, len(work)))
+        share = max(1, (jobs or self.jobs) // max(1, len(work)))
         cancelled = threading.Event()
         ends = {side: threading.Event() for side in work}  # set once a side has ended
         started: list[threading.Event] = []
@@ -100,7 +106,7 @@ class Sides:
             started.append(ends[side])
             try:
                 if not cancelled.is_set():
-                    found[side] = self._run(side, requests, share, cancelled)
+                    found[side] = self._run(side, requests, share, cancelled, told)
             except BaseException as error:
                 errors.append(error)
                 cancelled.set()  # the other side's work would be for nothing
@@ -119,9 +125,11 @@ class Sides:
             raise errors[0]
         return found
 
-    def _run(self, side: SideName, requests: Requests, jobs: int, cancelled: threading.Event) -> dict[CaseId, Outcome]:
+    def _run(
+        self, side: SideName, requests: Requests, jobs: int, cancelled: threading.Event, told: bool
+    ) -> dict[CaseId, Outcome]:
         def report(event: RunnerEvent) -> None:
-            if self._on_event is not None:
+            if self._on_event is not None and told:
                 with self._one_at_a_time:
                     self._on_event(side, event)
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseReport, Outcome, OutcomeKind, Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
+from hfexport_bot.verdicts.stability import how_often, is_stable
 from hfexport_bot.verdicts.table import ABSENT, NOT_RUN, Facts, Missing, Side, judge
 
 #: What stands in for a head outcome that never came, so that no planned case can vanish from a report.
@@ -28,14 +30,17 @@ def make_cases(
     *,
     accepted: Sequence[AcceptedEntry] = (),
     drift: DriftSettings = DEFAULT_DRIFT,
+    tries: Mapping[CaseId, Tries] | None = None,
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
     ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has
     no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
-    entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one.
+    entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one;
+    ``tries`` are all outcomes of the cases that were run again.
     """
-    return tuple(_case(case, base, head, _accepting(case.id, accepted), drift) for case in planned)
+    again = tries or {}
+    return tuple(_case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id)) for case in planned)
 
 
 def _case(
@@ -44,6 +49,7 @@ def _case(
     head: Mapping[CaseId, Outcome],
     entry: AcceptedEntry | None,
     drift: DriftSettings,
+    tries: Tries | None,
 ) -> CaseReport:
     before = _base_side(case, base)
     after: Side = ABSENT if case.head_module is None else head.get(case.id, NO_RESULT)
@@ -62,6 +68,7 @@ def _case(
 
     facts = Facts(
         accepted=entry is not None,
+        stable=tries is None or is_stable(tries),
         interface_moved=bool(interface),
         drifted=bool(drifted),
         same_graph=same_graph,
@@ -69,6 +76,8 @@ def _case(
     )
     verdict = judge(before, after, facts)
     details = [*interface, *drifted]
+    if tries is not None:
+        details += how_often(tries)
     if verdict is VerdictKind.CHANGED and old:
         details.append(f"before: {describe(old)}")
     if entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:

@@ -137,6 +137,28 @@ def test_a_regression_is_one(changed: Any, out: Path) -> None:
     assert set(verdicts(out).values()) == {"regression"}
 
 
+def test_models_that_are_named_run_whatever_changed(changed: Any, out: Path) -> None:
+    run(changed, out, "--backend", "dynamo", "--model", "modeling_b.py:BModel", "--model", "modeling_b")
+    assert verdicts(out) == {"modeling_b/BModel/dynamo/dynamic/forward": "ok"}
+    assert report_in(out).not_run == ()
+
+
+@pytest.mark.parametrize(("reruns", "runs"), [((), 3), (("--reruns", "1"), 2), (("--reruns", "0"), 1)])
+def test_what_comes_and_goes_is_flaky_and_not_red(changed: Any, out: Path, reruns: tuple[str, ...], runs: int) -> None:
+    class Chance(FakeRunner):
+        """Fails the first time on head."""
+
+        def __call__(self, setup: RunnerSetup, *arguments: Any, **options: Any) -> RunResult:
+            result = super().__call__(setup, *arguments, **options)
+            self.failing = {"base": (), "head": ()} if (setup.log_dir or "").endswith("head") else self.failing
+            return result
+
+    code, _ = run(changed, out, "--backend", "dynamo", *reruns, runner=Chance(head=["AModel"]))
+    (case,) = report_in(out).cases
+    assert (code, case.verdict.value) == ((0, "flaky") if runs > 1 else (1, "regression"))
+    assert case.details == ((f"head failed 1 of {runs} runs",) if runs > 1 else ())
+
+
 @pytest.mark.parametrize(("fail_on", "code"), [((), 0), (("--fail-on", "fixed"), 1)])
 def test_fail_on_decides_what_is_red(changed: Any, out: Path, fail_on: tuple[str, ...], code: int) -> None:
     assert run(changed, out, *fail_on, runner=FakeRunner(base=["AModel"]))[0] == code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.targets import every_model, resolve_targets
+from hfexport_bot.changes.targets import every_model, resolve_on_both, resolve_targets
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -42,6 +42,23 @@ def test_a_class_is_looked_for_in_all_files_of_its_model() -> None:
     assert find("data2vec/Data2VecTextModel") == {
         "transformers.models.data2vec.modeling_data2vec_text": ("Data2VecTextModel",)
     }
+
+
+def test_models_of_two_revisions_have_the_classes_of_each() -> None:
+    base = MappingTree({"modeling_a.py": model("A", "Old"), "modeling_broken.py": "def ("})
+    head = MappingTree({name: model(name[9].upper(), "B") for name in ("modeling_a.py", "modeling_n.py")})
+    more = MappingTree(
+        {"modeling_a.py": model("A", "B"), "modeling_n.py": model("N"), "modeling_broken.py": model("X")}
+    )
+    found = resolve_on_both(["a", "n"], base, head, Layout.MODELING)
+    assert [(each.base and each.base.path, each.base_classes, each.head_classes) for each in found] == [
+        ("modeling_a.py", ("A",), ("A", "B")),
+        (None, (), ("N", "B")),
+    ]
+    (broken,) = resolve_on_both(["broken"], base, more, Layout.MODELING)
+    assert (broken.base_classes, broken.head_classes) == (("X",), ("X",))
+    with pytest.raises(UsageError, match="unknown model 'old'"):
+        resolve_on_both(["old"], base, head, Layout.MODELING)
 
 
 def test_each_class_comes_once() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hfexport_bot.execution.client import RunResult
+from hfexport_bot.execution.reruns import Reruns, Tries
 from hfexport_bot.execution.session import SessionResult, run_session
 from hfexport_bot.execution.sides import SideName
 from hfexport_bot.plan import PlannedCase
@@ -38,10 +40,11 @@ def outcome(kind: OutcomeKind = OutcomeKind.PASS, fingerprint: Fingerprint | Non
 class Runners:
     """Both sides' runners: note what they are asked, and give each side's outcomes by class; a pass to the others.
 
-    As the real one does, they end a case that has the fingerprint of its twin.
+    As the real one does, they end a case that has the fingerprint of its twin. A list has the outcomes of one run after
+    the other.
     """
 
-    def __init__(self, **outcomes: Mapping[str, Outcome]) -> None:
+    def __init__(self, **outcomes: Mapping[str, Outcome | list[Outcome]]) -> None:
         self.outcomes = outcomes
         self.asked: list[tuple[str, int, list[CaseRequest]]] = []
 
@@ -57,7 +60,8 @@ class Runners:
         self.asked.append((side, setup.jobs, list(requests)))
         found = {}
         for request in requests:
-            result = self.outcomes.get(side, {}).get(request.id.class_name, PASS)
+            given = self.outcomes.get(side, {}).get(request.id.class_name, PASS)
+            result = given.pop(0) if isinstance(given, list) else given
             if request.twin and result.fingerprint == request.twin:
                 result = Outcome(kind=OutcomeKind.SKIPPED, stage="trace", fingerprint=request.twin, seconds=2.0)
             found[request.id] = result
@@ -149,3 +153,47 @@ def test_another_graph_or_an_unknown_one_runs_on_both_sides() -> None:
     assert [result.base[each.id] for each in cases] == [outcome(fingerprint=ONE)] * 3
     requests = next(requests for side, _, requests in runners.asked if side == "base")
     assert [request.twin for request in requests] == [OTHER, None, None]
+
+
+def differ(base: Outcome, head: Outcome) -> bool:
+    return base.kind is not head.kind
+
+
+def test_only_what_differs_is_run_again_whole_on_both_sides() -> None:
+    error = outcome(OutcomeKind.ERROR, OTHER, stage="emit")
+    runners = Runners(base={"Same": error}, head={"Same": error, "Chance": [error, PASS, error], "Real": error})
+    same, chance, real = case("Same"), case("Chance"), case("Real")
+    told: list[RunnerEvent] = []
+    result = runners.run(
+        same, chance, real, jobs=2, reruns=Reruns(2, differ), on_event=lambda side, event: told.append(event)
+    )
+    assert result.tries == {
+        chance.id: Tries((PASS,) * 3, (error, PASS, error)),
+        real.id: Tries((PASS,) * 3, (error,) * 3),
+    }
+    assert (result.base[chance.id], result.head[chance.id]) == (PASS, error), "the first run is what is reported"
+    again = runners.asked[2:]
+    assert sorted(side for side, _, _ in again) == ["base", "base", "head", "head"]
+    for _, jobs, requests in again:
+        assert jobs == 1, "half of them each"
+        assert [(request.id, request.twin) for request in requests] == [(chance.id, None), (real.id, None)]
+    assert len(told) == 6, "each case once a side"
+
+
+def test_what_a_busy_machine_may_have_ended_is_run_alone() -> None:
+    late = outcome(OutcomeKind.TIMEOUT, stage="lower")
+    runners = Runners(head={"Late": [late, PASS]})
+    one = case("Late")
+    result = runners.run(one, jobs=8, reruns=Reruns(1, differ))
+    assert [(side, jobs) for side, jobs, _ in runners.asked] == [("head", 8), ("base", 8), ("base", 1), ("head", 1)]
+    assert result.tries == {one.id: Tries((PASS, PASS), (late, PASS))}
+
+
+def test_reruns_end_with_the_time_there_is() -> None:
+    slow, quick = (outcome(OutcomeKind.ERROR, seconds=seconds) for seconds in (1000.0, 1.0))
+    runners = Runners(head={"Slow": slow, "Quick": quick})
+    cases = case("Slow"), case("Quick")
+    result = runners.run(*cases, jobs=2, reruns=Reruns(2, differ, time.monotonic() + 60))
+    assert set(result.tries) == {cases[1].id}
+    assert runners.run(*cases, reruns=Reruns(2, differ, time.monotonic() - 1)).tries == {}
+    assert runners.run(*cases, reruns=Reruns(0, differ)).tries == {}

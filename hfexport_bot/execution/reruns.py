@@ -1,0 +1,77 @@
+"""Run again what came to another end than before, to tell chance from change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hfexport_bot.execution.sides import SideName, Sides
+from hfexport_bot.schema import CaseId, CaseRequest, Outcome, OutcomeKind
+
+#: Ends that a busy machine can bring about.
+_OF_THE_MACHINE = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.OOM, OutcomeKind.CRASH})
+
+Requests = Mapping[CaseId, CaseRequest]
+
+
+@dataclass(frozen=True)
+class Reruns:
+    """How often to run a case again, at most, on both sides; which; and when to be done, by ``time.monotonic``."""
+
+    times: int
+    wanted: Callable[[Outcome, Outcome], bool]
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class Tries:
+    """All outcomes of one case, the first ones included."""
+
+    base: tuple[Outcome, ...]
+    head: tuple[Outcome, ...]
+
+
+def run_again(
+    sides: Sides,
+    requests: Mapping[SideName, Requests],
+    first: Mapping[SideName, Mapping[CaseId, Outcome]],
+    reruns: Reruns,
+) -> dict[CaseId, Tries]:
+    """All outcomes of the cases that are worth it, by case.
+
+    What a busy machine may have ended is run alone. Each round runs the quickest cases, those that are done in time.
+    """
+    base, head = first["base"], first["head"]
+    wanted = [id_ for id_ in requests["base"] if id_ in base and id_ in head and reruns.wanted(base[id_], head[id_])]
+    found = {id_: Tries((base[id_],), (head[id_],)) for id_ in wanted}
+    for _ in range(reruns.times):
+        alone = [id_ for id_ in wanted if {base[id_].kind, head[id_].kind} & _OF_THE_MACHINE]
+        together = [id_ for id_ in wanted if id_ not in alone]
+        for ids, at_once in ((together, sides.jobs), (alone, 1)):
+            chosen = list(_in_time(ids, found, reruns.until, at_once))
+            work: dict[SideName, list[CaseRequest]] = {
+                side: [requests[side][id_] for id_ in chosen] for side in ("base", "head")
+            }
+            again = sides.run(work, told=False) if ids is together else _one_by_one(sides, work)
+            for id_ in chosen:
+                tries = found[id_]
+                found[id_] = Tries((*tries.base, again["base"][id_]), (*tries.head, again["head"][id_]))
+    return {id_: tries for id_, tries in found.items() if len(tries.head) > 1}
+
+
+def _one_by_one(sides: Sides, work: Mapping[SideName, list[CaseRequest]]) -> dict[SideName, dict[CaseId, Outcome]]:
+    found: dict[SideName, dict[CaseId, Outcome]] = {}
+    for side, requests in work.items():
+        found |= sides.run({side: requests}, jobs=1, told=False)
+    return found
+
+
+def _in_time(ids: Iterable[CaseId], found: Mapping[CaseId, Tries], until: float | None, cpus: int) -> Iterator[CaseId]:
+    """The quickest of some cases, as many as will have been run on both sides by then."""
+    took = {id_: found[id_].base[0].seconds + found[id_].head[0].seconds for id_ in ids}
+    ends = time.monotonic()
+    for id_ in sorted(took, key=took.__getitem__):
+        ends += took[id_] / cpus
+        if until is None or ends <= until:
+            yield id_
