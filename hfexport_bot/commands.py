@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -11,7 +10,7 @@ from datetime import date
 from pathlib import Path
 
 from hfexport_bot.changes.affected import select
-from hfexport_bot.changes.exporters import recorded_hits
+from hfexport_bot.changes.exporters import acting_ids, recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.named import Asked
@@ -34,6 +33,7 @@ from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned,
 from hfexport_bot.reporting import read_reports
 from hfexport_bot.sample import take_sample, without_done
 from hfexport_bot.schema import (
+    REPO_PREFIX,
     Backend,
     Census,
     CensusEntry,
@@ -62,6 +62,7 @@ from hfexport_bot.settings import (
     in_force,
     postponed,
     read_settings,
+    require_known,
 )
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
@@ -115,10 +116,9 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
     head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
     settings = combine(base_file, head_file, overrides)
-    _check_disabled(settings, around)
-
     layout = detect_layout(head_tree)
     engines = _engines(settings, layout, base_tree, head_tree)
+    _check_disabled(settings, around, layout, engines, base_tree, head_tree)
     reports = tuple(read_reports("--record", around.records))
     if overrides.models:
         selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
@@ -238,8 +238,10 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     place = find_place(names, folder)
     tree = FolderTree(place.root)
     settings, setup = _one_revision(place, overrides, around)
+    engines = _engines(settings, place.layout, tree, tree)
+    _check_disabled(settings, around, place.layout, engines, tree)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
-    planned = _plan(selection, settings, _engines(settings, place.layout, tree, tree))
+    planned = _plan(selection, settings, engines)
     _require_cases(planned, names)
     prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
     planned = () if prepared.failure else planned
@@ -321,17 +323,19 @@ def _one_revision(place: Place, overrides: Overrides, around: Surroundings) -> t
     installed = place.layout is Layout.INSTALLED
     file = SettingsFile() if installed else read_settings(FolderTree(place.root).read, str(place.root))
     settings = combine(file, file, overrides)
-    _check_disabled(settings, around)
     tree = None if installed else place.root
     return settings, _setup(place.layout, tree, settings, settings.head_hooks, _log_dir(around, "head"))
 
 
 def _engines(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
-    if layout is not Layout.TRANSFORMERS:  # what exports is the installed transformers, on either side
-        root = installed_root()
-        base = head = FolderTree(root) if root else head
-    there = [tree.read(EXPORTERS[layout]) is not None for tree in (base, head)]
+    there = [_exporters_of(tree, layout).read(EXPORTERS[layout]) is not None for tree in (base, head)]
     return choose_engines(settings.engine, layout, *there)
+
+
+def _exporters_of(tree: Tree, layout: Layout) -> Tree:
+    """Where the transformers that exports for a side lies: in a checkout, or else it is the installed one."""
+    root = None if layout is Layout.TRANSFORMERS else installed_root()
+    return FolderTree(root) if root else tree
 
 
 def _plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:
@@ -409,16 +413,16 @@ def _log_dir(around: Surroundings, side: SideName) -> str | None:
     return str(around.logs / side) if around.logs else None
 
 
-def _check_disabled(settings: Settings, around: Surroundings) -> None:
-    """Refuse to disable a workaround that there is not: that run would measure something else than was asked for."""
-    if not settings.disabled_workarounds or settings.base_hooks.workarounds or settings.head_hooks.workarounds:
-        return  # a repository's own workarounds are on no list
-    known = [each.id for each in around.list_workarounds()]
-    for name in settings.disabled_workarounds:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise UsageError(f"--disable-workaround: unknown workaround {name!r}{hint}")
+def _check_disabled(settings: Settings, around: Surroundings, layout: Layout, engines: Engines, *trees: Tree) -> None:
+    """Refuse to disable what there is not, also of the exporters of a side's own where these run."""
+    theirs = {name for name in settings.disabled_workarounds if name.startswith(REPO_PREFIX)}
+    if theirs and Engine.REPO not in (*engines.base, *engines.head):
+        raise UsageError(f"--disable-workaround: {min(theirs)} acts in the engine repo; run it with --engine repo")
+    if theirs:
+        require_known(theirs, {name for tree in trees for name in acting_ids(_exporters_of(tree, layout), layout)})
+    ours = [name for name in settings.disabled_workarounds if name not in theirs]
+    if ours and not (settings.base_hooks.workarounds or settings.head_hooks.workarounds):  # those are on no list
+        require_known(ours, [each.id for each in around.list_workarounds()])
 
 
 def _notes(settings: Settings, expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import date
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -258,6 +258,15 @@ def _named_files(file: SettingsFile) -> dict[str, str]:
     """What each file that the settings name holds, by path."""
     files = (((file.cases or "").partition(":")[0], "case functions"), (file.workarounds, "workarounds"))
     return {path: what for path, what in files if path}
+
+
+def require_known(names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse to disable a workaround that there is not: that run would measure something else than was asked for."""
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise UsageError(f"--disable-workaround: unknown workaround {name!r}{hint}")
 
 
 def in_force(

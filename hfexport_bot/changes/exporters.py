@@ -80,6 +80,12 @@ def recorded_hits(reports: Iterable[Report]) -> dict[CaseId, frozenset[str]]:
     return found
 
 
+def acting_ids(tree: Tree, layout: Layout) -> tuple[str, ...]:
+    """The ids of all that acts in a revision's own exporters, as outcomes list them."""
+    sources = _Sources.read(tree, EXPORTERS[layout].rpartition("/")[0])
+    return tuple(sorted(f"{REPO_PREFIX}{'.'.join(symbol)}" for symbol in sources.symbols if sources.acts(symbol)))
+
+
 def affected_by_exporters(
     changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout, hits: Hits
 ) -> ByExporters:
@@ -88,7 +94,7 @@ def affected_by_exporters(
     changes = list(changes)
     if not changes:
         return found
-    sources = [_Sources.read(tree, layout) for tree in (base, head)]
+    sources = [_Sources.read(tree, FOLDER) for tree in (base, head)]
     locate = _Locator((head, base), layout)
     for change in changes:
         module = _module_of(change.path)
@@ -192,11 +198,12 @@ class _Sources:
     _used_by: dict[Symbol, set[Symbol]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, tree: Tree, layout: Layout) -> _Sources:
+    def read(cls, tree: Tree, folder: str) -> _Sources:
+        """Those of the package in a folder."""
         found = cls()
-        for path in tree.files(FOLDER):
-            if is_exporter_file(path, layout):
-                module, file = _module_of(path), _parsed(tree.read(path) or b"")
+        for path in tree.files(folder):
+            if path.endswith(".py"):
+                module, file = _module_of(path, folder), _parsed(tree.read(path) or b"")
                 if file is None:
                     found.broken.add(module)
                     continue
@@ -216,11 +223,15 @@ class _Sources:
                 continue
             seen.add(current)
             users = self._used_by.get(current, set())
-            if self._is_registered(current) or any(user[1] in _TABLES for user in users):
+            if self.acts(current):
                 acting.add(current)
             else:
                 waiting += users
         return acting, any(name in _ENTRY_POINTS for _, name in seen)
+
+    def acts(self, symbol: Symbol) -> bool:
+        """Whether a symbol is a patch or a fix, which acts without being called by name."""
+        return self._is_registered(symbol) or any(user[1] in _TABLES for user in self._used_by.get(symbol, ()))
 
     def targets(self, symbol: Symbol) -> set[str]:
         """The dotted paths that a patch is registered for."""
@@ -235,7 +246,9 @@ class _Sources:
 
     def _is_registered(self, symbol: Symbol) -> bool:
         decorators = [d for s in self.symbols[symbol] for d in getattr(s, "decorator_list", ())]
-        return any(_called(decorator).startswith("register_") for decorator in decorators)
+        return any(_called(decorator).startswith("register_") for decorator in decorators) and all(
+            isinstance(statement, ast.FunctionDef) for statement in self.symbols[symbol]
+        )
 
     def _link(self) -> None:
         for user, statements in self.symbols.items():
@@ -294,8 +307,8 @@ def _imported_module(module: str, statement: ast.ImportFrom) -> str:
     return ".".join([*parts, *([statement.module] if statement.module else [])])
 
 
-def _module_of(path: str) -> str:
-    inside = path.removeprefix(f"{FOLDER}/").removesuffix(".py")
+def _module_of(path: str, folder: str = FOLDER) -> str:
+    inside = path.removeprefix(f"{folder}/").removesuffix(".py")
     return inside.removesuffix("/__init__").replace("/", ".") if inside != "__init__" else ""
 
 

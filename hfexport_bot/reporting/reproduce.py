@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from hfexport_bot.schema import CaseId, Engine, EngineChoice, Report, Rerun, Shapes, Task
+from hfexport_bot.schema import REPO_PREFIX, CaseId, Engine, EngineChoice, Report, Rerun, Shapes, Task
 
 
 def reproduce(case: CaseId, again: Rerun) -> str:
@@ -52,7 +52,10 @@ def _options(case: CaseId, again: Rerun) -> Iterator[str]:
         yield from ("--variant", case.variant.value)
     if has_settings or case.engine is not Engine.OWN:
         yield from ("--engine", case.engine.value)
-    yield from _given(again)
+    disabled = again.disabled_workarounds
+    if case.engine is Engine.OWN:  # which knows nothing of the other's, and they would be refused
+        disabled = tuple(name for name in disabled if not name.startswith(REPO_PREFIX))
+    yield from _given(again.model_copy(update={"disabled_workarounds": disabled}))
 
 
 def _given(again: Rerun) -> Iterator[str]:

@@ -445,6 +445,23 @@ def test_an_unknown_workaround_is_two_and_names_the_nearest(changed: Any, out: P
     assert "unknown workaround 'onnx/shared'; did you mean onnx/ir_fixes/share?" in capsys.readouterr().err
 
 
+def test_patches_of_the_checkouts_own_exporters_are_disabled_by_their_ids(
+    repository: Any, out: Path, capsys: Any
+) -> None:
+    patches = "@register_patch('onnx', 'torch.where')\ndef _patch_where(original): ...\n"
+    repository.commit({**CHECKOUT, EXPORTERS: "", "src/transformers/exporters/exporter_onnx.py": patches})
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    asked = ("--base", "HEAD~1", "--disable-workaround", "repo:exporter_onnx._patch_where")
+    code, runner = run(repository, out, *asked)
+    assert code == 0
+    assert runner.calls["head"][0].disabled_workarounds == ("repo:exporter_onnx._patch_where",)
+    code, _ = run(repository, out, *asked, "--disable-workaround", "repo:exporter_onnx._patch_were")
+    assert code == 2
+    assert "'repo:exporter_onnx._patch_were'; did you mean repo:exporter_onnx._patch_where?" in capsys.readouterr().err
+    assert run(repository, out, *asked, "--engine", "own")[0] == 2
+    assert "acts in the engine repo; run it with --engine repo" in capsys.readouterr().err
+
+
 def test_workarounds_of_the_repository_are_left_to_the_runner(changed: Any, out: Path) -> None:
     changed.commit({".github/hfexport.yml": "workarounds: w.py", "w.py": ""})
     code, runner = run(changed, out, "--disable-workaround", "dynamo/pytree/own")

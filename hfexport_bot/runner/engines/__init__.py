@@ -11,7 +11,7 @@ from hfexport_bot.runner.engines.own import export_generation_own, export_own
 from hfexport_bot.runner.engines.package import NoEngine
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import Backend, Engine
+from hfexport_bot.schema import REPO_PREFIX, Backend, Engine
 
 if TYPE_CHECKING:
     from exporters.runtime.generation import GenerationExport
@@ -34,7 +34,8 @@ def export(
     Raises ``exporters.StageError``, and `NoEngine` where the engine is not there.
     """
     exporting = export_repo if engine is Engine.REPO else export_own
-    return exporting(case, backend, dynamic=dynamic, disabled=disabled, on_stage=on_stage, on_trace=on_trace)
+    own = _those_of(engine, disabled)
+    return exporting(case, backend, dynamic=dynamic, disabled=own, on_stage=on_stage, on_trace=on_trace)
 
 
 def export_generation(
@@ -60,7 +61,12 @@ def export_generation(
         backend,
         dynamic=dynamic,
         new_tokens=new_tokens,
-        disabled=disabled,
+        disabled=_those_of(engine, disabled),
         on_stage=on_stage,
         on_trace=on_trace,
     )
+
+
+def _those_of(engine: Engine, disabled: Collection[str]) -> frozenset[str]:
+    """The workarounds of one engine: a run may disable some of each."""
+    return frozenset(name for name in disabled if name.startswith(REPO_PREFIX) == (engine is Engine.REPO))

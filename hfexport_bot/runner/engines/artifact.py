@@ -5,7 +5,7 @@ Names come from the trace, by our naming; those of an ONNX graph are its own, si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -106,6 +106,33 @@ def _leaf_names(spec: pytree.TreeSpec, nodes: CacheNodes, part: Callable[[Any], 
         tree = pytree.tree_unflatten(stand_ins, spec)
     names = {id(leaf): name for name, leaf in named_leaves(part(tree)).items()}
     return [names.get(id(leaf), f"leaf_{index}") for index, leaf in enumerate(stand_ins)]
+
+
+def unnamed_inputs(traced: Traced, nodes: CacheNodes) -> dict[str, str]:
+    """What the inputs without a name of ours are in the objects that they came in: ``leaf_3`` to the attribute."""
+    stand_ins = [torch.empty(0) for _ in range(traced.in_spec.num_leaves)]
+    with nodes.used():
+        tree = pytree.tree_unflatten(stand_ins, traced.in_spec)
+    attributes = dict(_attributes(tree, "", set()))
+    return {f"leaf_{index}": attributes[id(leaf)] for index, leaf in enumerate(stand_ins) if id(leaf) in attributes}
+
+
+def _attributes(value: Any, name: str, seen: set[int]) -> Iterator[tuple[int, str]]:
+    """Every tensor held by ``value``, by its id, with the attribute that holds it."""
+    if isinstance(value, torch.Tensor):
+        yield id(value), name
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        held = [(str(key), each) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        held = [(name, each) for each in value]
+    else:
+        held = list(getattr(value, "__dict__", {}).items())
+    for key, each in held:
+        yield from _attributes(each, key, seen)
 
 
 def _graph_names(values: Sequence[Any], prefix: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def counted(package: ExportersPackage, hits: Counter[str], disabled: Collection[
     with ExitStack() as stack:
         for name, wrapped, function_of in kinds:
             for registry in package.registries(name):
-                for entries in _lists_in(registry):
+                for entries in lists_in(registry):
                     stack.callback(entries.__setitem__, slice(None), list(entries))
                     entries[:] = [wrapped(e) for e in entries if not counter.is_disabled(function_of(e))]
                 if name == PREPARERS and isinstance(registry, dict):
@@ -62,6 +62,11 @@ def counted(package: ExportersPackage, hits: Counter[str], disabled: Collection[
                             del registry[markers]
                         else:
                             registry[markers] = wrapped(function)
+        for table in package.registries(TRANSLATIONS):
+            if isinstance(table, dict):
+                stack.callback(table.update, dict(table))
+                for operator in [operator for operator, entry in table.items() if counter.is_disabled(entry)]:
+                    del table[operator]
         yield
 
 
@@ -73,7 +78,7 @@ def count_translations(package: ExportersPackage, program: ExportedProgram, hits
                 hits[identity(package, table[node.target])] += 1
 
 
-def _lists_in(registry: Any) -> list[list[Any]]:
+def lists_in(registry: Any) -> list[list[Any]]:
     """The lists of entries: of a registry by backend, or the registry itself."""
     if isinstance(registry, list):
         return [registry]

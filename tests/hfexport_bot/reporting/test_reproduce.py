@@ -141,3 +141,10 @@ def test_it_quotes_for_a_shell() -> None:
 def test_an_environment_is_asked_for_again() -> None:
     case = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
     assert "--install" in shlex.split(reproduce(case, Rerun(install=True)))
+
+
+def test_patches_of_the_checkouts_exporters_are_disabled_where_these_export() -> None:
+    again = Rerun(tree=".", disabled_workarounds=("repo:exporter_onnx._patch_where",))
+    for engine, wanted in (("", False), ("@repo", True)):
+        case = CaseId.parse(f"bert/BertModel/onnx/dynamic/forward{engine}")
+        assert ("--disable-workaround" in reproduce(case, again)) is wanted

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 
+from hfexport_bot.changes.exporters import acting_ids
+from hfexport_bot.changes.place import installed_root
+from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.runner.checks import check
 from hfexport_bot.runner.eager import run_eager
+from hfexport_bot.runner.engines import CannotDrive, export
+from hfexport_bot.runner.engines.hits import (
+    IR_FIXES,
+    NODE_FIXES,
+    PATCHES,
+    PREPARERS,
+    PROGRAM_FIXES,
+    TRANSLATIONS,
+    counted,
+    identity,
+    lists_in,
+)
+from hfexport_bot.runner.engines.package import ExportersPackage
 from hfexport_bot.runner.engines.repo import RepoGeneration, export_generation_repo, export_repo
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import Backend
+from hfexport_bot.schema import Backend, Engine, Layout
 from tests.exporters.models import bert_inputs, tiny_bert
 
 pytestmark = pytest.mark.export
@@ -36,6 +53,49 @@ def test_onnx_is_bound_by_name_and_judged_at_other_shapes() -> None:
     assert {probe.name: probe.status for probe in checked.components[0].probes}["padded"] == "pass"
 
 
+def test_every_id_that_may_be_hit_is_known_without_an_import() -> None:
+    package = ExportersPackage.find()
+    for backend in Backend:
+        package.exporter(backend)  # which imports its module
+    entries: list[Any] = [
+        entry[-1] if isinstance(entry, tuple) else entry
+        for name in (PATCHES, NODE_FIXES, PROGRAM_FIXES, IR_FIXES)
+        for registry in package.registries(name)
+        for entries in lists_in(registry)
+        for entry in entries
+    ]
+    entries += [
+        each for name in (PREPARERS, TRANSLATIONS) for table in package.registries(name) for each in table.values()
+    ]
+    root = installed_root()
+    assert root is not None
+    known = acting_ids(FolderTree(root), Layout.INSTALLED)
+    assert len(entries) > 50
+    assert {identity(package, each) for each in entries} <= set(known)
+
+
+def test_a_translation_that_is_disabled_is_taken_out_and_put_back() -> None:
+    package = ExportersPackage.find()
+    package.exporter(Backend.ONNX)
+    (table,) = package.registries(TRANSLATIONS)
+    before = dict(table)
+    name = identity(package, next(iter(table.values())))
+    with counted(package, Counter(), {name}):
+        assert table
+        assert name not in {identity(package, each) for each in table.values()}
+    assert table == before
+
+
+def test_each_engine_is_given_what_is_disabled_of_its_own() -> None:
+    model = torch.nn.Linear(2, 2).eval()
+    case = ModelCase(model, {"input": torch.rand(2, 2)})
+    disabled = ("repo:exporter_dynamo._patch_sdpa",)
+    artifact = export(
+        case, Backend.DYNAMO, engine=Engine.OWN, dynamic=False, disabled=disabled, on_stage=lambda stage: None
+    )
+    assert artifact.workarounds == {}
+
+
 def generation(case: ModelCase, told: list[tuple[str, str]] | None = None) -> RepoGeneration:
     told = [] if told is None else told
     return export_generation_repo(
@@ -46,6 +106,18 @@ def generation(case: ModelCase, told: list[tuple[str, str]] | None = None) -> Re
         disabled=(),
         on_stage=lambda stage, component: told.append((stage, component)),
     )
+
+
+def test_what_a_sliding_cache_holds_beside_keys_and_values_is_named() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = MistralConfig(**sizes, num_key_value_heads=2, vocab_size=40, sliding_window=4, pad_token_id=0)
+    prompts = {"input_ids": torch.randint(3, 40, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
+    with pytest.raises(
+        CannotDrive, match=r"layers hold beside keys and values .*\(_sliding_window_tensor\), which the"
+    ):
+        generation(ModelCase(MistralForCausalLM(config).eval(), prompts))
 
 
 def test_prefill_and_decode_are_driven_by_our_loop() -> None:
