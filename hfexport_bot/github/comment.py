@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from hfexport_bot.github.answers import Comment, User
 from hfexport_bot.github.client import Client, GitHubError, NotFound
@@ -17,8 +15,6 @@ from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import Report
 from hfexport_bot.verdicts.compare import cases_to_act_on
 
-#: What a measurement has that two runs of one commit never have alike: no news.
-_NOT_NEWS = frozenset({"seconds", "stage_seconds", "peak_memory_bytes"})
 _MARKER = re.compile(r"<!-- hfexport-bot:(?P<key>[a-z0-9-]+) (?P<digest>[0-9a-f]{16}) -->")
 _FOOTER_ROOM = 1_000
 
@@ -52,13 +48,19 @@ class Written:
 def make_body(report: Report, when: CommentWhen, footer: str) -> Body:
     """The comment on a report; with nothing to act on, one that says that earlier findings are resolved."""
     wanted = when is CommentWhen.ALWAYS or bool(report.failure or cases_to_act_on(report))
-    if wanted:
-        text = render(report, MAX_CHARS - _FOOTER_ROOM)
-    else:
-        text = f"## Export check: resolved\n\nNothing to act on any more: {headline(report)}\n"
-    kind = b"report" if wanted else b"resolved"
-    digest = hashlib.sha256(kind + _substance(report)).hexdigest()[:16]
-    return Body(f"{text}\n{footer[:_FOOTER_ROOM]}", digest, wanted)
+    say = _found if wanted else _resolved
+    # How long it took is no news: two runs of one commit never take the same time.
+    news = say(report.model_copy(update={"seconds": 0.0}))
+    digest = hashlib.sha256(news.encode()).hexdigest()[:16]
+    return Body(f"{say(report)}\n{footer[:_FOOTER_ROOM]}", digest, wanted)
+
+
+def _found(report: Report) -> str:
+    return render(report, MAX_CHARS - _FOOTER_ROOM)
+
+
+def _resolved(report: Report) -> str:
+    return f"## Export check: resolved\n\nNothing to act on any more: {headline(report)}\n"
 
 
 def keep_one_comment(
@@ -134,13 +136,3 @@ def _digest(comment: Comment, key: str) -> str:
     """The digest in a comment's marker; empty for one without."""
     found = _MARKER.match(comment.body or "")
     return found["digest"] if found and found["key"] == key else ""
-
-
-def _substance(report: Report) -> bytes:
-    return json.dumps(_news(report.model_dump(mode="json")), sort_keys=True).encode()
-
-
-def _news(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _news(value) for key, value in node.items() if key not in _NOT_NEWS}
-    return [_news(each) for each in node] if isinstance(node, list) else node
