@@ -75,12 +75,13 @@ def _along(continuation: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor],
 
 def continuation_of(prompts: Mapping[str, torch.Tensor], ordinary: torch.Tensor) -> torch.Tensor:
     """Tokens to decode along, int64, [batch, steps]: the ``ordinary`` ones of the prompts, or of the vocabulary where
-    prompts are no text, in turn.
+    prompts have none (sound, or nothing but placeholders of pictures), in turn.
 
     Tiny models like to repeat one token, or end at once; decoding then would be checked on next to nothing.
     """
     ids = prompts.get("input_ids")
-    pool = ordinary if ids is None else ids[torch.isin(ids, ordinary) & prompts["attention_mask"].bool()]
+    said = ids[torch.isin(ids, ordinary) & prompts["attention_mask"].bool()] if ids is not None else ordinary
+    pool = said if len(said) else ordinary
     batch = batch_of(prompts)
     places = torch.arange(batch * NEW_TOKENS) % len(pool)
     return pool[places].reshape(batch, NEW_TOKENS)
@@ -268,6 +269,7 @@ class _Checker:
         return min(failures, key=lambda failure: failure.kind is not OutcomeKind.ERROR, default=None)
 
     def _eager(self, prompts: Mapping[str, Any]) -> _Eager:
+        self.on_stage("eager", "")
         model: Any = self.case.model
         encoder = model.get_encoder() if "encoder" in self.export.artifacts else None
         encoded: Outputs = {}

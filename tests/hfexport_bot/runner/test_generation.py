@@ -312,3 +312,13 @@ def test_tokens_that_depend_on_nothing_are_noted_and_so_is_an_early_end() -> Non
         "changing attention_mask leaves the generated tokens as they are: only the logits tell of it",
         f"every row ends within 2 of {NEW_TOKENS} tokens",
     ]
+
+
+def test_a_prompt_of_nothing_but_placeholders_is_followed_by_the_vocabulary() -> None:
+    """As SmolVLM's own tester makes it: a picture, and no text beside it."""
+    ids, ordinary = torch.full((2, 8), 57), torch.tensor([5, 6, 7])
+    continuation = continuation_of({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ordinary)
+    assert continuation.tolist() == [[5, 6, 7, 5, 6, 7, 5, 6], [7, 5, 6, 7, 5, 6, 7, 5]]
+    ids[0, 3] = 6
+    continuation = continuation_of({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ordinary)
+    assert continuation.unique().tolist() == [6]
