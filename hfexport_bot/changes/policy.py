@@ -40,6 +40,9 @@ KEYED_BY_CONFIG = frozenset(
     {"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS", "ALLOWED_ATTN_LAYER_TYPES", "ALLOWED_MLP_LAYER_TYPES"}
 )
 
+#: Where a model names layers to listen to: nothing of them runs by it.
+LISTENS = frozenset({"_can_record_outputs"})
+
 #: How a model is built and called: `model_class(config).eval().float()`, then itself or its generate.
 ENTRIES = frozenset({"forward", "eval", "train", "float", "_from_config"})
 GENERATE = "generate"

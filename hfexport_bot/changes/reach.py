@@ -16,6 +16,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.naming import Naming
 from hfexport_bot.changes.units import BODY
+from hfexport_bot.changes.uses import ONLY_NAMED
 from hfexport_bot.schema import Layout, Task
 
 
@@ -198,7 +199,11 @@ class Reach:
             return
         registry = node.definition in policy.REGISTRIES
         broad = (node.path, node.definition) in self.broad
+        versions = self._graph.modules.facts.get(node.path, ())
+        stays = all(node.definition in facts.rows for facts in versions)
         for use in self._graph.users(node.path, node.definition):
+            if stays and (use.after == ONLY_NAMED or use.part in policy.LISTENS):
+                continue
             if registry and self.broad.get((use.path, use.definition)) in policy.BASES:
                 continue
             if not (broad and use.after and self._takes_a_member(node, use.after)):

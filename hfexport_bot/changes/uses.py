@@ -14,6 +14,8 @@ from hfexport_bot.changes.units import is_text
 #: Strings that may name a model type, or, in a table, a class or a method.
 _TYPE = re.compile(r"[a-z][a-z0-9_\-]{1,40}")
 _ENTRY = re.compile(r"[A-Za-z_][\w\-]{1,80}")
+#: Follows the name of a class that an object is only asked for.
+ONLY_NAMED = "?"
 _CHAINED = (ast.Attribute, ast.Subscript)
 
 
@@ -151,8 +153,20 @@ class _Walker:
             self.attrs.add(str(node.args[1].value))
         if name and name == self._first:  # `cls(...)`
             self.own.add("__init__")
+        if name == "isinstance" and len(node.args) == 2:
+            self.walk(node.args[0])
+            self._asked(node.args[1])
+            return
         for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
             self.walk(each)
+
+    def _asked(self, node: ast.expr) -> None:
+        """Take in what ``isinstance`` asks for: it is named, and nothing of it runs."""
+        for each in node.elts if isinstance(node, ast.Tuple) else [node]:
+            if isinstance(each, ast.Name):
+                self.pending.append((each.id, (ONLY_NAMED,)))
+            else:
+                self.walk(each)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         level, module = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")

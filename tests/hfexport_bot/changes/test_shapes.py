@@ -75,6 +75,24 @@ def test_text_affects_nothing(old: str, new: str) -> None:
     assert not_run(selection) == {TOY: ONLY_TEXT}
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        "_can_record_outputs = {'x': ToySide}",
+        "def init_weights(self, module): return isinstance(module, ToySide)",
+        "def init_weights(self, module): return isinstance(module, (ToyLayer, ToySide))",
+    ],
+)
+def test_a_layer_that_is_only_asked_for_or_listened_to_affects_those_that_hold_it(names: str) -> None:
+    side = "class ToySide:\n    def forward(self): return 1\nclass ToyPreTrainedModel"
+    outer = "class ToyOuter(ToyPreTrainedModel):\n    def forward(self): return ToySide()\n__all__ = ['ToyOuter', "
+    text = FILES[TOY].replace("class ToyPreTrainedModel", side).replace("__all__ = [", outer)
+    files = {TOY: text.replace("config: ToyConfig", f"config: ToyConfig\n    {names}")}
+    assert affected(run({TOY: ("def forward(self): return 1", "def forward(self): return 2")}, files)) == {"ToyOuter"}
+    renamed = run({TOY: ("class ToySide:", "class ToyOther:")}, files)
+    assert affected(renamed) == {"ToyOuter", "ToyModel", "ToyForCausalLM"}
+
+
 def test_what_only_writes_docstrings_affects_nothing() -> None:
     text = "TOY_START_DOCSTRING = 'a'\n@add_start_docstrings(TOY_START_DOCSTRING)\nclass ToyLayer:"
     selection = run({TOY: ("DOCSTRING = 'a'", "DOCSTRING = 'b'")}, {TOY: FILES[TOY].replace("class ToyLayer:", text)})
