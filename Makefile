@@ -19,7 +19,7 @@ TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
-.PHONY: setup test reach demo lint docs lock
+.PHONY: setup test reach demo lint docs golden lock
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -61,6 +61,9 @@ lint: setup
 
 docs: setup
 	$(BIN)/hfexport-bot workarounds list --update docs/extending.md
+
+golden: setup
+	$(BIN)/python tests/hfexport_bot/reporting/test_golden.py
 
 # torch first: resolved among the rest it could come with CUDA. The suffix of a local build does not belong in the lock.
 lock:

@@ -328,6 +328,8 @@ def headline(report: Report) -> str:
         for verdict, word in ((VerdictKind.FIXED, "fixed"), (VerdictKind.CHANGED, "changed"))
         if found.verdicts.get(verdict)
     ]
+    if moved := found.verdicts.get(VerdictKind.INTERFACE):
+        parts.append(f"{plural(moved, 'interface')} moved")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if merge_safety(report) == "unknown":

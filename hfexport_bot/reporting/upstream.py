@@ -9,7 +9,7 @@ from tabulate import tabulate
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
 from hfexport_bot.reporting.text import code, fenced, one_line
-from hfexport_bot.schema import STAGES, CaseReport, Outcome, OutcomeKind, Report
+from hfexport_bot.schema import STAGES, Backend, CaseReport, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.compare import first_line
 from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues
 
@@ -47,17 +47,17 @@ def issue_text(case: CaseReport, report: Report) -> str:
     outcome = case.head or case.base
     if outcome is None or outcome.kind not in _FAULTS or outcome.stage in STAGES["prepare"]:
         return ""
-    target = BACKENDS[case.id.backend]
+    exporting = "Exporting with torch.export" if case.id.backend is Backend.DYNAMO else f"Exporting to {_target(case)}"
     stage = f"`{outcome.stage}`" if outcome.stage in STAGE_NAMES else "an unknown stage"
     fault = {
-        OutcomeKind.PARITY: f"The {target} export runs, but gives other numbers than eager PyTorch.",
-        OutcomeKind.UNSUPPORTED: f"It exports to {target}, but the runtime does not take the program.",
-    }.get(outcome.kind, f"The export to {target} fails in stage {stage}.")
+        OutcomeKind.PARITY: "works, but the program gives other numbers than eager PyTorch",
+        OutcomeKind.UNSUPPORTED: "works, but the runtime does not take the program",
+    }.get(outcome.kind, f"fails in stage {stage}")
     versions = ", ".join(f"{name} {version}" for name, version in list(report.versions.items())[:12])
     text = [
         f"Title: {_title(case, outcome)}",
         "",
-        fault,
+        f"{exporting} {fault}.",
         "",
         fenced(outcome.message or outcome.error_type, max_lines=12, max_chars=900),
         "",
@@ -71,13 +71,17 @@ def issue_text(case: CaseReport, report: Report) -> str:
     return f"<details><summary>no upstream issue is known: the text of one</summary>\n\n{block}\n\n</details>"
 
 
+def _target(case: CaseReport) -> str:
+    return BACKENDS[case.id.backend]
+
+
 def _title(case: CaseReport, outcome: Outcome) -> str:
     kind = outcome.error_type.rpartition(".")[2]
     message = first_line(outcome.message)
     said = (
         "wrong numbers" if outcome.kind is OutcomeKind.PARITY else ": ".join(part for part in (kind, message) if part)
     )
-    return one_line(f"[{BACKENDS[case.id.backend]}] {case.id.class_name}: {said or outcome.kind.value}", TITLE_CHARS)
+    return one_line(f"[{_target(case)}] {case.id.class_name}: {said or outcome.kind.value}", TITLE_CHARS)
 
 
 def render_stale(found: Sequence[UpstreamIssue], known: int) -> str:

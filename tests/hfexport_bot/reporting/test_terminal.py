@@ -26,7 +26,7 @@ def test_a_run(run_report: Report) -> None:
     assert "not run: file models/modeling_doc.py: only docstrings changed\n" in text
     assert text.endswith(
         "12 cases: 6 pass, 2 parity, 4 error in 1m 52s\n"
-        "Export check: 4 regressions in 2 causes · 1 fixed · 1 changed · safe to merge: no\n"
+        "Export check: 4 regressions in 2 causes · 1 fixed · 1 changed · 1 interface moved · safe to merge: no\n"
     )
 
 

@@ -31,7 +31,7 @@ def test_an_issue_to_file_has_title_error_command_and_versions(run_report: Repor
         "Title: [torch.export] Branch: GuardOnDataDependentSymNode: Could not guard on data-dependent expression "
         "Eq(u0, 1)\n"
         "\n"
-        "The export to torch.export fails in stage `trace`.\n"
+        "Exporting with torch.export fails in stage `trace`.\n"
         "\n"
         "```text\nCould not guard on data-dependent expression Eq(u0, 1)\n\nif x.sum() > 0:\n```\n"
         "\n"
@@ -46,8 +46,11 @@ def test_an_issue_to_file_has_title_error_command_and_versions(run_report: Repor
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (OutcomeKind.PARITY, "The torch.export export runs, but gives other numbers than eager PyTorch."),
-        (OutcomeKind.UNSUPPORTED, "It exports to torch.export, but the runtime does not take the program."),
+        (
+            OutcomeKind.PARITY,
+            "Exporting with torch.export works, but the program gives other numbers than eager PyTorch.",
+        ),
+        (OutcomeKind.UNSUPPORTED, "Exporting with torch.export works, but the runtime does not take the program."),
     ],
 )
 def test_it_says_what_is_wrong(run_report: Report, kind: OutcomeKind, said: str) -> None:
