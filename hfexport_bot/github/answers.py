@@ -32,12 +32,20 @@ class Head(_Part):
     repo: Repository | None
 
 
+class Base(_Part):
+    """What a pull request is to be merged into: a branch, and its commit."""
+
+    sha: str
+    ref: str
+
+
 class Pull(_Part):
     """A pull request."""
 
     number: int
     state: str
     head: Head
+    base: Base
 
 
 class Comment(_Part):

@@ -35,7 +35,13 @@ from hfexport_bot.schema import VerdictKind
     help="Verdict that makes the check red, instead of those that the report names; may be repeated.",
 )
 @click.option("--head", default="", metavar="SHA", help="On issue_comment: the head that the order was about.")
-@click.option("--accept", nargs=2, metavar="CASE REASON", help="Accept regressions by id; CASE may have wildcards.")
+@click.option(
+    "--accept",
+    nargs=2,
+    multiple=True,
+    metavar="CASE REASON",
+    help="Accept regressions by id; CASE may have wildcards. May be repeated.",
+)
 def publish(
     report: Path,
     out: Path,
@@ -43,7 +49,7 @@ def publish(
     check_name: str,
     fail_on: tuple[str, ...],
     head: str,
-    accept: tuple[str, str] | None,
+    accept: tuple[tuple[str, str], ...],
 ) -> int:
     """Publish a report: check run, comment, summary and outputs. Runs none of the change's code.
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.answers import Comment
 from hfexport_bot.github.checks import Conclusion
@@ -19,6 +21,7 @@ from hfexport_bot.github.report_file import read_report
 from hfexport_bot.reporting import write_reports
 from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.schema import Report, VerdictKind
+from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import accept
 
 #: Makes a client from the job's environment; None where it has no token.
@@ -36,12 +39,12 @@ def client_of(environment: Mapping[str, str]) -> Client | None:
 @dataclass(frozen=True)
 class PublishOptions:
     """What the command line asks of `publish_report`. ``head`` is the head that a comment's order was about;
-    ``fail_on`` stands for what the report itself names; ``accepted`` are a case and the reason to accept it."""
+    ``fail_on`` stands for what the report itself names; ``accepted`` are cases and why each is accepted."""
 
     wishes: Wishes = field(default_factory=Wishes)
     head: str = ""
     fail_on: tuple[VerdictKind, ...] = ()
-    accepted: tuple[str, str] | None = None
+    accepted: tuple[tuple[str, str], ...] = ()
 
 
 def publish_report(
@@ -145,6 +148,7 @@ def order_outputs(order: Order) -> dict[str, str]:
         "pull-request": str(order.number),
         "head-sha": order.sha,
         "head-repository": order.repository,
+        "base-ref": order.base,
     }
 
 
@@ -172,18 +176,19 @@ def _of_this_change(client: Client | None, event: Event, result: Result) -> Resu
 def _settled(report: Report, options: PublishOptions) -> Report:
     if options.fail_on:
         report = report.model_copy(update={"fail_on": options.fail_on})
-    if options.accepted:
-        case, reason = options.accepted
-        try:
-            report = accept(report, case, reason)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    return report
+    try:
+        return accept(report, [AcceptedEntry(id=case, reason=reason) for case, reason in options.accepted])
+    except ValidationError:
+        raise UsageError("--accept needs a case and a reason, neither of them empty") from None
+    except ValueError as error:
+        raise UsageError(f"--accept: {error}") from None
 
 
 def _with_head(event: Event, head: str) -> Event:
     """The event with the pull request that a comment stands under: its head is the one that the order was about."""
     if not head:
+        if event.comment:
+            raise UsageError("on issue_comment give --head, the head that the order was about")
         return event
     if event.comment is None:
         raise UsageError(f"--head is for issue_comment events; {event.name} names its own")

@@ -42,13 +42,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Order:
-    """A command of somebody who may give it, and the head it is about."""
+    """A command of somebody who may give it, and the head it is about. ``base`` is the branch to merge into."""
 
     command: Command
     by: str
     number: int
     sha: str
     repository: str
+    base: str
 
 
 class NotObeyed(Exception):
@@ -114,7 +115,7 @@ def take_order(client: Client, repository: str, comment: Comment) -> Order | Non
             f"the pull request may have changed since the comment; look at {head.sha[:7]} and write it again",
             tell=True,
         )
-    return Order(command, comment.author, comment.number, head.sha, head.repo.full_name)
+    return Order(command, comment.author, comment.number, head.sha, head.repo.full_name, pull.base.ref)
 
 
 def _may_order(client: Client, repository: str, login: str) -> bool:

@@ -187,18 +187,19 @@ def cases_to_act_on(report: Report) -> tuple[CaseReport, ...]:
     return (*red, *(case for case in report.cases if case.id not in ids and _is_worth_a_look(case)))
 
 
-def accept(report: Report, pattern: str, reason: str) -> Report:
-    """The report with the regressions whose ids match the glob ``pattern`` accepted, as an entry of the settings would
-    have it. Raises ``ValueError`` where it has none, since nothing would change."""
-    entry = AcceptedEntry(id=pattern, reason=reason)
-    cases = tuple(_accepted(case, entry) for case in report.cases)
-    if cases == report.cases:
-        raise ValueError(f"no regression of this report has an id like {pattern}")
-    return report.model_copy(update={"cases": cases})
+def accept(report: Report, entries: Sequence[AcceptedEntry]) -> Report:
+    """The report with the regressions that ``entries`` are about accepted, as those of the settings are. Raises
+    ``ValueError`` for an entry that is about none, since it would change nothing."""
+    regressions = [case for case in report.cases if case.verdict is VerdictKind.REGRESSION]
+    for entry in entries:
+        if not any(_accepting(case.id, (entry,)) for case in regressions):
+            raise ValueError(f"no regression of this report has an id like {entry.id}")
+    return report.model_copy(update={"cases": tuple(_accepted(case, entries) for case in report.cases)})
 
 
-def _accepted(case: CaseReport, entry: AcceptedEntry) -> CaseReport:
-    if case.verdict is not VerdictKind.REGRESSION or not _accepting(case.id, (entry,)):
+def _accepted(case: CaseReport, entries: Sequence[AcceptedEntry]) -> CaseReport:
+    entry = _accepting(case.id, entries)
+    if case.verdict is not VerdictKind.REGRESSION or entry is None:
         return case
     details = (*case.details, _why_accepted(entry))
     return case.model_copy(update={"verdict": VerdictKind.KNOWN, "details": details})

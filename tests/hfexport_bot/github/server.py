@@ -120,7 +120,8 @@ class GitHub:
             "repo": {"full_name": repository, "pushed_at": "2026-11-30T10:00:00Z"},
             "user": {"login": owner},
         }
-        self.pulls.append({"number": number, "state": "open", "head": head, **more})
+        base = {"ref": "main", "sha": "c" * 40}
+        self.pulls.append({"number": number, "state": "open", "head": head, "base": base, **more})
 
     def comment(self, number: int, body: str, login: str = BOT) -> int:
         """Write a comment as somebody; returns its id."""
@@ -350,7 +351,7 @@ class GitHub:
         try:
             validate()
         except OpenAPIError as error:
-            details = [str(each.message)[:200] for each in getattr(error.__cause__, "schema_errors", ())]
+            details = [str(each.message)[-200:] for each in getattr(error.__cause__, "schema_errors", ())]
             self.violations.append(f"{what}: {type(error).__name__} {details or str(error)[:200]}")
 
     def _hold_response(self, what: str, request: MockRequest, status: int, text: bytes) -> None:

@@ -80,7 +80,7 @@ def pulls(github: GitHub) -> GitHub:
 @pytest.mark.parametrize("author", ["ada", "root"])
 def test_who_may_write_is_obeyed(pulls: GitHub, client: Client, author: str) -> None:
     order = take_order(client, REPOSITORY, comment(author=author))
-    assert order == Order(Command(Action.RUN), author, 7, SHA, FORK)
+    assert order == Order(Command(Action.RUN), author, 7, SHA, FORK, "main")
 
 
 @pytest.mark.parametrize("author", ["reader", "stranger", "nobody", "dependabot[bot]"])

@@ -295,12 +295,14 @@ def test_what_is_red_may_be_said_where_it_is_published(job: Job, github: GitHub)
 
 def test_an_accepted_regression_turns_the_check_green(job: Job, github: GitHub) -> None:
     job.publish(red())
-    job.publish(red(), PublishOptions(accepted=("tiny/*", "not shipped (ada)")))
+    job.publish(red(), PublishOptions(accepted=(("tiny/*", "not shipped (ada)"),)))
     assert github.checks[0]["conclusion"] == "success"
     assert "accepted: not shipped (ada)" in github.checks[0]["output"]["summary"]
     assert "## Export check: resolved" in github.bodies(7)[0]
     with pytest.raises(UsageError, match="no regression of this report has an id like bert"):
-        job.publish(red(), PublishOptions(accepted=("bert/*", "why")))
+        job.publish(red(), PublishOptions(accepted=(("bert/*", "why"),)))
+    with pytest.raises(UsageError, match="--accept needs a case and a reason"):
+        job.publish(red(), PublishOptions(accepted=(("bert/*", " "),)))
 
 
 def test_a_comments_order_names_the_head(job: Job, github: GitHub) -> None:
@@ -313,7 +315,12 @@ def test_a_comments_order_names_the_head(job: Job, github: GitHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "said"), [("main", "'main' is no full commit id"), (HEAD, "is for issue_comment events")]
+    ("head", "said"),
+    [
+        ("main", "'main' is no full commit id"),
+        (HEAD, "is for issue_comment events"),
+        ("", "give --head, the head that the order was about"),
+    ],
 )
 def test_a_head_that_does_not_belong_there(job: Job, head: str, said: str) -> None:
     if head != HEAD:
@@ -334,6 +341,7 @@ def test_the_outputs_of_an_order(job: Job, github: GitHub) -> None:
         "pull-request": "7",
         "head-sha": HEAD,
         "head-repository": FORK,
+        "base-ref": "main",
     }
 
 

@@ -70,7 +70,8 @@ def test_a_number_of_githubs_own_still_needs_the_head(github: GitHub, client: Cl
 
 def test_a_fork_that_is_gone() -> None:
     # GitHub answers so, though its description does not allow it.
-    gone = {"number": 7, "state": "open", "head": {"sha": SHA, "ref": "topic", "repo": None}}
+    head, base = {"sha": SHA, "ref": "topic", "repo": None}, {"sha": OTHER, "ref": "main"}
+    gone = {"number": 7, "state": "open", "head": head, "base": base}
     client = Client(lambda *_: Answer(200, {}, json.dumps([gone])))
     with pytest.raises(NoPullRequest, match="no open pull request"):
         find_pull_request(client, REPOSITORY, Origin(SHA, FORK, "topic"))

@@ -192,7 +192,7 @@ def test_what_to_act_on_is_what_is_red_then_what_moved_and_what_is_new_and_fails
 def test_an_accepted_regression_is_known_and_says_why() -> None:
     regression = one(planned(), PASS, TRACE)
     report = report_of(regression)
-    accepted = accept(report, "bert/*", "shipped without ONNX (ada)")
+    accepted = accept(report, [AcceptedEntry(id="bert/*", reason="shipped without ONNX (ada)")])
     assert not failing(accepted)
     assert accepted.cases[0].verdict == "known"
     assert accepted.cases[0].details == (*regression.details, "accepted: shipped without ONNX (ada)")
@@ -203,4 +203,4 @@ def test_an_accepted_regression_is_known_and_says_why() -> None:
 def test_accepting_what_is_no_regression_changes_nothing_and_says_so(pattern: str) -> None:
     report = report_of(one(planned(), PASS, TRACE), one(planned(), TRACE, TRACE))
     with pytest.raises(ValueError, match="no regression of this report has an id like"):
-        accept(report, pattern, "because")
+        accept(report, [AcceptedEntry(id="bert/*", reason="why"), AcceptedEntry(id=pattern, reason="because")])
