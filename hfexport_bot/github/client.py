@@ -7,6 +7,7 @@ a POST twice. Clock and sleep are handed in.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ SECONDARY_WAIT = 60.0
 PACE = 1.0
 #: Statuses of a rate limit (403 also has other meanings): nothing was done.
 _TURNED_AWAY = (403, 429)
+#: One address of a ``Link`` header, and what it is for.
+_LINK = re.compile(r"<([^>]*)>([^<]*)")
 
 Parameters = Mapping[str, str | int]
 
@@ -173,7 +176,7 @@ class Client:
                 return None
 
     def _keep_pace(self) -> None:
-        early = self._next_write - self.clock()
+        early = min(self._next_write - self.clock(), PACE)  # a clock may be set back
         if early > 0:
             self.sleep(early)
         self._next_write = self.clock() + PACE
@@ -298,10 +301,9 @@ def _read(kind: type[T], what: str, content: Any) -> T:
 
 def _next_page(link: str) -> Parameters | None:
     """The parameters of the next page that a ``Link`` header names; the path is ours, whatever host it names."""
-    for part in link.split(","):
-        target, _, attributes = part.partition(";")
+    for target, attributes in _LINK.findall(link):
         if 'rel="next"' in attributes:
-            return dict(parse_qsl(urlsplit(target.strip().strip("<>")).query))
+            return dict(parse_qsl(urlsplit(target).query))
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hfexport_bot.github.answers import Comment, Pull, User
@@ -15,7 +17,7 @@ SHA = "a" * 40
 
 
 def waits(clock: Clock) -> list[float]:
-    """What was waited after failures, the pace of writes left out."""
+    """Each wait, in seconds."""
     return [round(each, 3) for each in clock.slept]
 
 
@@ -131,6 +133,33 @@ def test_all_waiting_together_has_an_end(github: GitHub, client: Client, clock: 
             client.get(PULL, Pull)
     assert waits(clock) == [90, 90, 90]
     assert len(github.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("link", "asked"),
+    [
+        ("", None),
+        ('<https://x/y?page=1>; rel="prev", <https://x/y?page=9>; rel="last"', None),
+        ('<https://x/y?page=1>; rel="prev", <https://z/q?check_name=a,%20b&page=3>; rel="next"', "a, b"),
+        ('<https://x/y?check_name=c,d&page=2>; rel="next", <https://x/y?page=9>; rel="last"', "c,d"),
+    ],
+)
+def test_the_next_page_is_asked_for_by_its_own_parameters(link: str, asked: str | None) -> None:
+    requests: list[tuple[str, Any]] = []
+
+    def send(method: str, path: str, parameters: Any, body: Any) -> Answer:
+        requests.append((path, parameters.get("check_name")))
+        return Answer(200, {"link": link if len(requests) == 1 else ""}, "[]")
+
+    list(Client(send).pages("/here", User))
+    assert requests == [("/here", None), *([("/here", asked)] if asked else [])]
+
+
+def test_a_clock_that_is_set_back_does_not_stop_writes(github: GitHub, client: Client, clock: Clock) -> None:
+    create(client, "hello 1")
+    clock.now -= 86_400
+    create(client, "hello 2")
+    assert waits(clock) == [1]
 
 
 def test_writes_keep_a_pace(github: GitHub, client: Client, clock: Clock) -> None:
