@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hfexport_bot.changes.requirements import Difference
-    from hfexport_bot.commands import Finished, ListTargets, Surroundings
+    from hfexport_bot.commands import Finished
     from hfexport_bot.execution.overlay import Overlay
     from hfexport_bot.execution.sides import OnEvent, RunCases
     from hfexport_bot.plan import PlannedCase
+    from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
 
 CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -286,8 +287,8 @@ def _carry_out(
 def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
     from rich.console import Console
 
-    from hfexport_bot.commands import Surroundings
     from hfexport_bot.execution.overlay import make_overlay
+    from hfexport_bot.preparation import Surroundings
 
     @contextmanager
     def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import date
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hfexport_bot.changes.affected import select
-from hfexport_bot.changes.exporters import acting_ids, recorded_hits
+from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
-from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
+from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.named import Asked
-from hfexport_bot.changes.place import Place, as_given, find_place, installed_root
+from hfexport_bot.changes.place import as_given, find_place
 from hfexport_bot.changes.recorded import recorded_builds
-from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_on_both, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, GitTree, Tree
 from hfexport_bot.errors import RunError, UsageError
-from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
-from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
-from hfexport_bot.execution.overlay import installed_versions, make_overlay
 from hfexport_bot.execution.reruns import Reruns
-from hfexport_bot.execution.session import SessionResult, run_session
-from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, available_cpus
+from hfexport_bot.execution.session import SessionResult
+from hfexport_bot.execution.sides import SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import Engines, PlannedCase, choose_engines, not_planned, plan_cases
+from hfexport_bot.plan import Engines, PlannedCase, not_planned, plan_cases
+from hfexport_bot.preparation import (
+    Prepared,
+    Surroundings,
+    check_disabled,
+    engines_of,
+    log_dir,
+    one_revision,
+    plan,
+    prepare,
+    run_planned,
+    runner_setup,
+)
 from hfexport_bot.reporting import read_reports
 from hfexport_bot.sample import take_sample, without_done
 from hfexport_bot.schema import (
-    REPO_PREFIX,
     Backend,
     Census,
     CensusEntry,
     Engine,
-    ExporterTarget,
     Layout,
     Outcome,
     OutcomeKind,
@@ -47,8 +52,6 @@ from hfexport_bot.schema import (
     Revision,
     RunnerSetup,
     Shapes,
-    Source,
-    WorkaroundInfo,
 )
 from hfexport_bot.settings import (
     SETTINGS_PATH,
@@ -56,43 +59,16 @@ from hfexport_bot.settings import (
     Hooks,
     Overrides,
     Settings,
-    SettingsFile,
     combine,
     concerning,
     in_force,
     postponed,
     read_settings,
-    require_known,
 )
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.exporter_targets import lost_targets
 from hfexport_bot.verdicts.stability import may_be_chance
-
-#: Shows the progress of the planned cases while its context is open.
-Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
-
-ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a command is handed in from outside: runners, their list of workarounds, the day, who watches, how much to
-    do at a time, reports of earlier runs and of a sample whose rest to run, GitHub's list of changed files, what makes
-    environments and fetches checkpoints, and what a side's own exporters reach for in modules."""
-
-    open_runners: Callable[[], AbstractContextManager[RunCases]]
-    list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
-    watch: Watch
-    today: date
-    jobs: int | None = None
-    logs: Path | None = None
-    records: Sequence[Path] = ()
-    rest: Path | None = None
-    files: Path | None = None
-    make_overlay: MakeOverlay = make_overlay
-    fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
-    list_targets: ListTargets | None = None
 
 
 @dataclass(frozen=True)
@@ -117,20 +93,20 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
     settings = combine(base_file, head_file, overrides)
     layout = detect_layout(head_tree)
-    engines = _engines(settings, layout, base_tree, head_tree)
-    _check_disabled(settings, around, layout, engines, base_tree, head_tree)
+    engines = engines_of(settings, layout, base_tree, head_tree)
+    check_disabled(settings, around, layout, engines, base_tree, head_tree)
     reports = tuple(read_reports("--record", around.records))
     if overrides.models:
         selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
     else:
         selection = _select(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
-    every = _plan(selection, settings, engines)
+    every = plan(selection, settings, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, base_sha, head_sha)
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
     planned = taken.planned
 
-    result, prepared, lost = SessionResult(), _Prepared(), tuple[str, ...]()
+    result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
             setups: dict[SideName, RunnerSetup] = {}
@@ -140,14 +116,14 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             )
             for side, sha, hooks in sides:
                 tree = open_things.enter_context(revision_tree(git, sha))
-                setups[side] = _setup(layout, tree, settings, hooks, _log_dir(around, side))
+                setups[side] = runner_setup(layout, tree, settings, hooks, log_dir(around, side))
             trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
-            prepared = _prepare(setups, trees, planned, settings, around)
+            prepared = prepare(setups, trees, planned, settings, around)
             setups = prepared.setups
             planned = () if prepared.failure else planned
             until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
             reruns = Reruns(settings.reruns, may_be_chance, until)
-            result = _run(planned, setups.get("base"), setups["head"], around, open_things, reruns)
+            result = run_planned(planned, setups.get("base"), setups["head"], around, open_things, reruns)
             if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
                 lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
@@ -213,7 +189,7 @@ def detect_affected(
     head_file = read_settings(head_tree.read, f"head, {pair.head[:12]}")
     settings = combine(base_file, head_file, Overrides())
     layout = detect_layout(head_tree)
-    engines = _engines(settings, layout, base_tree, head_tree)
+    engines = engines_of(settings, layout, base_tree, head_tree)
     reports = tuple(read_reports("--record", records))
     return _select(git, pair, layout, engines, reports, files, concerning(base_file, head_file))
 
@@ -237,16 +213,16 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     started = time.monotonic()
     place = find_place(names, folder)
     tree = FolderTree(place.root)
-    settings, setup = _one_revision(place, overrides, around)
-    engines = _engines(settings, place.layout, tree, tree)
-    _check_disabled(settings, around, place.layout, engines, tree)
+    settings, setup = one_revision(place, overrides, around)
+    engines = engines_of(settings, place.layout, tree, tree)
+    check_disabled(settings, around, place.layout, engines, tree)
     selection = Selection(affected=resolve_targets(place.names, tree, place.layout))
-    planned = _plan(selection, settings, engines)
+    planned = plan(selection, settings, engines)
     _require_cases(planned, names)
-    prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    prepared = prepare({"head": setup}, {"head": tree}, planned, settings, around)
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
-        result = _run(planned, None, prepared.setups["head"], around, open_things)
+        result = run_planned(planned, None, prepared.setups["head"], around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command="check",
@@ -271,7 +247,7 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     started = time.monotonic()
     place = find_place(names, folder)
     tree = FolderTree(place.root)
-    settings, setup = _one_revision(place, overrides, around)
+    settings, setup = one_revision(place, overrides, around)
     targets, left_out = (
         (resolve_targets(place.names, tree, place.layout), ()) if names else every_model(tree, place.layout)
     )
@@ -279,11 +255,11 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
         Selection(affected=targets), (Backend.DYNAMO,), (Shapes.DYNAMIC,), settings.tasks, settings.variants
     )
     _require_cases(planned, names)
-    prepared = _prepare({"head": setup}, {"head": tree}, planned, settings, around)
+    prepared = prepare({"head": setup}, {"head": tree}, planned, settings, around)
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
         setup = prepared.setups["head"].model_copy(update={"survey": True})
-        result = _run(planned, None, setup, around, open_things)
+        result = run_planned(planned, None, setup, around, open_things)
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
@@ -316,113 +292,6 @@ def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
         fed=outcome.fed,
         seconds=outcome.seconds,
     )
-
-
-def _one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tuple[Settings, RunnerSetup]:
-    """The settings of a folder, or of the installed transformers, and how to set up its runner."""
-    installed = place.layout is Layout.INSTALLED
-    file = SettingsFile() if installed else read_settings(FolderTree(place.root).read, str(place.root))
-    settings = combine(file, file, overrides)
-    tree = None if installed else place.root
-    return settings, _setup(place.layout, tree, settings, settings.head_hooks, _log_dir(around, "head"))
-
-
-def _engines(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
-    there = [_exporters_of(tree, layout).read(EXPORTERS[layout]) is not None for tree in (base, head)]
-    return choose_engines(settings.engine, layout, *there)
-
-
-def _exporters_of(tree: Tree, layout: Layout) -> Tree:
-    """Where the transformers that exports for a side lies: in a checkout, or else it is the installed one."""
-    root = None if layout is Layout.TRANSFORMERS else installed_root()
-    return FolderTree(root) if root else tree
-
-
-def _plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:
-    return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """Each side's setup, what the report says of it, and why nothing can be run (empty: it can)."""
-
-    setups: dict[SideName, RunnerSetup] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    failure: str = ""
-
-
-def _prepare(
-    setups: Mapping[SideName, RunnerSetup],
-    trees: Mapping[SideName, Tree],
-    planned: Sequence[PlannedCase],
-    settings: Settings,
-    around: Surroundings,
-) -> _Prepared:
-    """Each side's setup with its environment and the checkpoints of its classes."""
-    environments = prepare_environments(
-        {side: read_requirements(trees[side], setup.layout) for side, setup in setups.items()},
-        installed_versions,
-        install=settings.install,
-        make_overlay=around.make_overlay,
-    )
-    if environments.failure:
-        return _Prepared(dict(setups), environments.notes, environments.failure)
-    asked = {key for case in planned for key in (case.id.class_name, case.id.model)}
-    named = {key: name for key, name in settings.checkpoints.items() if key in asked}
-    if settings.sources and Source.CHECKPOINT not in settings.sources:
-        named = {}
-    fetched = fetch_checkpoints(named, allowed=settings.allow_hub, fetch=around.fetch_checkpoint)
-    found = {"checkpoints": fetched.folders, "no_checkpoints": fetched.problems}
-    prepared = {
-        side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
-        for side, setup in setups.items()
-    }
-    return _Prepared(prepared, (*environments.notes, *fetched.notes))
-
-
-def _run(
-    planned: Sequence[PlannedCase],
-    base: RunnerSetup | None,
-    head: RunnerSetup,
-    around: Surroundings,
-    open_things: ExitStack,
-    reruns: Reruns | None = None,
-) -> SessionResult:
-    on_event = open_things.enter_context(around.watch(planned))
-    run_cases = open_things.enter_context(around.open_runners())
-    return run_session(
-        planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event, reruns=reruns
-    )
-
-
-def _setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, log_dir: str | None) -> RunnerSetup:
-    return RunnerSetup(
-        layout=layout,
-        tree=str(tree) if tree else None,
-        limits=settings.limits,
-        seed=settings.seed,
-        cases_hook=hooks.cases,
-        workarounds_file=hooks.workarounds,
-        disabled_workarounds=settings.disabled_workarounds,
-        sources=settings.sources,
-        log_dir=log_dir,
-    )
-
-
-def _log_dir(around: Surroundings, side: SideName) -> str | None:
-    return str(around.logs / side) if around.logs else None
-
-
-def _check_disabled(settings: Settings, around: Surroundings, layout: Layout, engines: Engines, *trees: Tree) -> None:
-    """Refuse to disable what there is not, also of the exporters of a side's own where these run."""
-    theirs = {name for name in settings.disabled_workarounds if name.startswith(REPO_PREFIX)}
-    if theirs and Engine.REPO not in (*engines.base, *engines.head):
-        raise UsageError(f"--disable-workaround: {min(theirs)} acts in the engine repo; run it with --engine repo")
-    if theirs:
-        require_known(theirs, {name for tree in trees for name in acting_ids(_exporters_of(tree, layout), layout)})
-    ours = [name for name in settings.disabled_workarounds if name not in theirs]
-    if ours and not (settings.base_hooks.workarounds or settings.head_hooks.workarounds):  # those are on no list
-        require_known(ours, [each.id for each in around.list_workarounds()])
 
 
 def _notes(settings: Settings, expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:

@@ -12,10 +12,11 @@ import pytest
 
 from hfexport_bot.changes.requirements import Difference
 from hfexport_bot.cli import main
-from hfexport_bot.commands import Surroundings, check_models, compare_revisions, survey_models
+from hfexport_bot.commands import check_models, compare_revisions, survey_models
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.execution.hub import Checkpoint
 from hfexport_bot.execution.overlay import Overlay, OverlayError
+from hfexport_bot.preparation import Surroundings
 from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerSetup, Source
 from hfexport_bot.settings import Overrides

@@ -1,0 +1,179 @@
+"""How cases get to their runners: what a command is handed in, who exports, environments, and runners' setups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from hfexport_bot.changes.exporters import acting_ids
+from hfexport_bot.changes.layout import EXPORTERS
+from hfexport_bot.changes.place import Place, installed_root
+from hfexport_bot.changes.requirements import read_requirements
+from hfexport_bot.changes.selection import Selection
+from hfexport_bot.changes.tree import FolderTree, Tree
+from hfexport_bot.errors import UsageError
+from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
+from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_checkpoints
+from hfexport_bot.execution.overlay import installed_versions, make_overlay
+from hfexport_bot.execution.reruns import Reruns
+from hfexport_bot.execution.session import SessionResult, run_session
+from hfexport_bot.execution.sides import OnEvent, RunCases, SideName
+from hfexport_bot.plan import Engines, PlannedCase, choose_engines, plan_cases
+from hfexport_bot.schema import (
+    REPO_PREFIX,
+    Engine,
+    ExporterTarget,
+    Layout,
+    RunnerSetup,
+    Source,
+    WorkaroundInfo,
+)
+from hfexport_bot.settings import (
+    Hooks,
+    Overrides,
+    Settings,
+    SettingsFile,
+    combine,
+    read_settings,
+    require_known,
+)
+
+#: Shows the progress of the planned cases while its context is open.
+Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
+
+ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a command is handed in from outside: runners, their list of workarounds, the day, who watches, how much to
+    do at a time, reports of earlier runs and of a sample whose rest to run, GitHub's list of changed files, what makes
+    environments and fetches checkpoints, and what a side's own exporters reach for in modules."""
+
+    open_runners: Callable[[], AbstractContextManager[RunCases]]
+    list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
+    watch: Watch
+    today: date
+    jobs: int | None = None
+    logs: Path | None = None
+    records: Sequence[Path] = ()
+    rest: Path | None = None
+    files: Path | None = None
+    make_overlay: MakeOverlay = make_overlay
+    fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
+    list_targets: ListTargets | None = None
+
+
+def one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tuple[Settings, RunnerSetup]:
+    """The settings of a folder, or of the installed transformers, and how to set up its runner."""
+    installed = place.layout is Layout.INSTALLED
+    file = SettingsFile() if installed else read_settings(FolderTree(place.root).read, str(place.root))
+    settings = combine(file, file, overrides)
+    tree = None if installed else place.root
+    return settings, runner_setup(place.layout, tree, settings, settings.head_hooks, log_dir(around, "head"))
+
+
+def engines_of(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
+    """Who exports on each side, as the settings ask and the sides can."""
+    there = [exporters_of(tree, layout).read(EXPORTERS[layout]) is not None for tree in (base, head)]
+    return choose_engines(settings.engine, layout, *there)
+
+
+def exporters_of(tree: Tree, layout: Layout) -> Tree:
+    """Where the transformers that exports for a side lies: in a checkout, or else it is the installed one."""
+    root = None if layout is Layout.TRANSFORMERS else installed_root()
+    return FolderTree(root) if root else tree
+
+
+def plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:
+    """The cases of a selection, as the settings ask for them."""
+    return plan_cases(selection, settings.backends, settings.shapes, settings.tasks, settings.variants, engines)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Each side's setup, what the report says of it, and why nothing can be run (empty: it can)."""
+
+    setups: dict[SideName, RunnerSetup] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def prepare(
+    setups: Mapping[SideName, RunnerSetup],
+    trees: Mapping[SideName, Tree],
+    planned: Sequence[PlannedCase],
+    settings: Settings,
+    around: Surroundings,
+) -> Prepared:
+    """Each side's setup with its environment and the checkpoints of its classes."""
+    environments = prepare_environments(
+        {side: read_requirements(trees[side], setup.layout) for side, setup in setups.items()},
+        installed_versions,
+        install=settings.install,
+        make_overlay=around.make_overlay,
+    )
+    if environments.failure:
+        return Prepared(dict(setups), environments.notes, environments.failure)
+    asked = {key for case in planned for key in (case.id.class_name, case.id.model)}
+    named = {key: name for key, name in settings.checkpoints.items() if key in asked}
+    if settings.sources and Source.CHECKPOINT not in settings.sources:
+        named = {}
+    fetched = fetch_checkpoints(named, allowed=settings.allow_hub, fetch=around.fetch_checkpoint)
+    found = {"checkpoints": fetched.folders, "no_checkpoints": fetched.problems}
+    prepared = {
+        side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
+        for side, setup in setups.items()
+    }
+    return Prepared(prepared, (*environments.notes, *fetched.notes))
+
+
+def run_planned(
+    planned: Sequence[PlannedCase],
+    base: RunnerSetup | None,
+    head: RunnerSetup,
+    around: Surroundings,
+    open_things: ExitStack,
+    reruns: Reruns | None = None,
+) -> SessionResult:
+    """Run cases on the sides that have a setup, watched, with runners that last as long as ``open_things``."""
+    on_event = open_things.enter_context(around.watch(planned))
+    run_cases = open_things.enter_context(around.open_runners())
+    return run_session(
+        planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event, reruns=reruns
+    )
+
+
+def runner_setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, logs: str | None) -> RunnerSetup:
+    """How a side's runner is set up, before its environment is made."""
+    return RunnerSetup(
+        layout=layout,
+        tree=str(tree) if tree else None,
+        limits=settings.limits,
+        seed=settings.seed,
+        cases_hook=hooks.cases,
+        workarounds_file=hooks.workarounds,
+        disabled_workarounds=settings.disabled_workarounds,
+        sources=settings.sources,
+        log_dir=logs,
+    )
+
+
+def log_dir(around: Surroundings, side: SideName) -> str | None:
+    """Where the logs of a side's cases go."""
+    return str(around.logs / side) if around.logs else None
+
+
+def check_disabled(settings: Settings, around: Surroundings, layout: Layout, engines: Engines, *trees: Tree) -> None:
+    """Refuse to disable what there is not, also of the exporters of a side's own where these run."""
+    theirs = {name for name in settings.disabled_workarounds if name.startswith(REPO_PREFIX)}
+    if theirs and Engine.REPO not in (*engines.base, *engines.head):
+        raise UsageError(f"--disable-workaround: {min(theirs)} acts in the engine repo; run it with --engine repo")
+    if theirs:
+        require_known(theirs, {name for tree in trees for name in acting_ids(exporters_of(tree, layout), layout)})
+    ours = [name for name in settings.disabled_workarounds if name not in theirs]
+    if ours and not (settings.base_hooks.workarounds or settings.head_hooks.workarounds):  # those are on no list
+        require_known(ours, [each.id for each in around.list_workarounds()])
