@@ -108,9 +108,12 @@ def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
     for node in graph.nodes:
         if not isinstance(node.target, torch._ops.OpOverload):
             continue
-        for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+        arguments = node.target._schema.arguments
+        given = {**dict(zip((each.name for each in arguments), node.args, strict=False)), **node.kwargs}
+        for argument in arguments:
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
+            value = given.get(argument.name)
             for each in value if isinstance(value, list | tuple) else [value]:
                 root = _root(each)
                 if root is not None and root.op == "placeholder":
@@ -124,10 +127,18 @@ def _root(node: Any) -> torch.fx.Node | None:
             isinstance(node.target, torch._ops.OpOverload)
             and any(returned.alias_info is not None for returned in node.target._schema.returns)
         )
-        if not shows:
+        if not shows or _casts(node):
             return None
         node = node.args[0]
     return node if isinstance(node, torch.fx.Node) else None
+
+
+def _casts(node: torch.fx.Node) -> bool:
+    """Whether a node that may show its argument's memory makes a copy of another dtype."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.overloadpacket is not torch.ops.aten.to:
+        return False
+    values = [each.meta.get("val") for each in (node, node.args[0]) if isinstance(each, torch.fx.Node)]
+    return len({value.dtype for value in values if isinstance(value, torch.Tensor)}) > 1
 
 
 def _returns(artifact: Artifact, found: Sequence[tuple[str, str, int | None]]) -> tuple[TensorType, ...]:

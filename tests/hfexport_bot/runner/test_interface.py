@@ -79,6 +79,18 @@ def test_an_executorch_program_tells_the_kernels_it_needs_and_its_delegates() ->
     assert found.delegates >= 1
 
 
+class Casting(torch.nn.Module):
+    """Writes into what is its input, and into a copy of one."""
+
+    def forward(self, same: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"same": same.to(torch.float32).add_(1), "other": other.to(torch.float32).add_(1)}
+
+
+def test_a_copy_of_another_dtype_may_be_written_into() -> None:
+    found = component("dynamo", Casting(), {"same": torch.rand(3), "other": torch.arange(3)})
+    assert found.mutated == ("same",)
+
+
 class Branching(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"y": torch.cond(x.sum() > 0, lambda x: x.tanh(), lambda x: x.erf(), (x,))}
