@@ -78,11 +78,9 @@ def detect(clone: Path, commit: str, cache: Path) -> Measured:
 def fetch_tests(clone: Path, commit: str) -> Measured:
     """The checkout's own, at that commit."""
     subprocess.run(["git", "-C", clone, "checkout", "-q", "--force", "--detach", commit], check=True)
-    tests = clone / "test_list.txt"
-    tests.unlink(missing_ok=True)
     command = [sys.executable, "utils/tests_fetcher.py", "--diff_with_last_commit"]
     output, seconds = _run(command, clone, {"PYTHONPATH": os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")])})
-    found = tests.read_text() if tests.exists() else ""
+    found = (output or "").rpartition("### TEST TO RUN ###")[2]
     return Measured(seconds, None if output is None else len(set(_TESTED_MODEL.findall(found))))
 
 
