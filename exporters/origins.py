@@ -14,6 +14,8 @@ import torch
 _NODE = re.compile(r"%(\w+)")
 #: ``aten.lgamma.default``, ``aten::lgamma.out``: a namespace and an operator's name.
 _OPERATOR = re.compile(r"\b([a-z]\w*)(?:::|\.)([a-z_]\w*)")
+#: What the name of an operator or node that a decomposition made has beside that of the operator it was made of.
+_MADE_OF = re.compile(r"(_scatter|_copy|_?\d+|_)*$")
 #: How ONNX Runtime names a node.
 _RUNTIME_NODE = re.compile(r"node with name '([^']+)'|in node \((\w+)\)")
 #: Where torch.onnx keeps a node's stack.
@@ -42,16 +44,21 @@ def _stack_in_graphs(text: str, graphs: Iterable[torch.fx.Graph]) -> str | None:
     nodes = [node for graph in reversed(list(graphs)) for node in graph.nodes if node.stack_trace]
     by_name: dict[str, str] = {}
     by_operator: dict[tuple[str, str], str] = {}
+    stacks_of: dict[str, set[str]] = {}
     for node in nodes:
         by_name.setdefault(node.name, node.stack_trace)
         schema = getattr(node.target, "_schema", None)  # operators of torch and of ExecuTorch's edge dialect
         if isinstance(schema, torch.FunctionSchema):
             namespace, _, name = schema.name.partition("::")
             by_operator.setdefault((namespace, name), node.stack_trace)
+            stacks_of.setdefault(name.removesuffix("_"), set()).add(node.stack_trace)
     # What an error is about it names before the node's arguments, and whatever else it lists.
-    named = (by_name.get(name) for name in _NODE.findall(text))
-    operators = (by_operator.get(operator) for operator in _OPERATOR.findall(text))
-    return next((stack for stack in (*named, *operators) if stack), None)
+    names, operators = _NODE.findall(text), _OPERATOR.findall(text)
+    exact = (*map(by_name.get, names), *map(by_operator.get, operators))
+    # A node that a decomposition made is not in these graphs; the only one of its kind there is what it was made of.
+    kinds = [_MADE_OF.sub("", name) for name in (*names, *(name for _, name in operators))]
+    only = (next(iter(stacks)) for kind in kinds if len(stacks := stacks_of.get(kind, set())) == 1)
+    return next((stack for stack in (*exact, *only) if stack), None)
 
 
 def tell_where_in_onnx(error: BaseException, model: Any) -> None:

@@ -68,7 +68,9 @@ from hfexport_bot.settings import (
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.exporter_targets import lost_targets
+from hfexport_bot.verdicts.reaching import reach_more
 from hfexport_bot.verdicts.stability import may_be_chance
+from hfexport_bot.verdicts.unreached import changed_code
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
     planned = taken.planned
 
+    code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), selection.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
@@ -123,7 +126,14 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             planned = () if prepared.failure else planned
             until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
             reruns = Reruns(settings.reruns, may_be_chance, until)
-            result = run_planned(planned, setups.get("base"), setups["head"], around, open_things, reruns)
+
+            def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
+                head = setups["head"].model_copy(update={"watched": code.watched, "survey": survey})
+                with ExitStack() as while_running:
+                    base = None if survey else setups.get("base")
+                    return run_planned(cases, base, head, around, while_running, reruns)
+
+            planned, result = reach_more(code, planned, run(planned), run, layout)
             if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
                 lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
 
@@ -140,8 +150,9 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         cases=blamed(
             make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift, tries=result.tries),
             head_tree,
-            git.changed_lines(base_sha, head_sha),
+            code.lines,
         ),
+        unreached=code.unreached(result.head.values()),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(*notes, *prepared.notes, *lost, *_notes(settings, expired, result)),
         failure=prepared.failure or _failure(result),

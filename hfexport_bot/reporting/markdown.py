@@ -20,6 +20,7 @@ from hfexport_bot.reporting.summary import (
     columns,
     duration,
     headline,
+    line_ranges,
     origins,
     plural,
     remarks,
@@ -30,7 +31,7 @@ from hfexport_bot.reporting.summary import (
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue
-from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, VerdictKind
+from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
@@ -153,6 +154,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             cases = [case for case in report.cases if case.verdict is verdict]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
+    yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
@@ -176,6 +178,11 @@ _BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.
 
 def _not_run(item: NotRun) -> str:
     return f"- {item.kind} {code(item.name)}: {code(item.reason, 300)}"
+
+
+def _unreached(item: Unreached) -> str:
+    where = f" in {code(item.function)}" if item.function else ""
+    return f"- {code(f'{item.file}:{line_ranges(item.lines)}', 300)}{where}"
 
 
 def _item(case: CaseReport) -> str:

@@ -174,6 +174,17 @@ def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
     return tuple(Cause(tuple(group)) for group in groups.values())
 
 
+def line_ranges(lines: Sequence[tuple[int, int]]) -> str:
+    """``3, 7-9``."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in lines)
+
+
+def lines_not_run(report: Report) -> str:
+    """``3 changed lines not run``; empty where every changed line ran."""
+    count = sum(last - first + 1 for item in report.unreached for first, last in item.lines)
+    return f"{plural(count, 'changed line')} not run" if count else ""
+
+
 def source_lines(blame: Blame) -> str:
     """The lines around the one that is blamed, numbered, that one marked; empty where there are none. Untrusted
     text."""
@@ -332,6 +343,8 @@ def headline(report: Report) -> str:
         parts.append(f"{plural(moved, 'interface')} moved")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
+    if not_run := lines_not_run(report):
+        parts.append(not_run)
     if merge_safety(report) == "unknown":
         safety += ", no case passed on either side"
     return " · ".join([*parts, safety])

@@ -14,6 +14,7 @@ from hfexport_bot.reporting.summary import (
     count_line,
     duration,
     headline,
+    line_ranges,
     merge_safety,
     origins,
     plural,
@@ -43,6 +44,10 @@ def print_report(report: Report, console: Console) -> None:
     for case in told[:SHOWN]:
         _print_case(case, console)
     _print_rest(len(told), "more cases", console)
+    for lines in report.unreached[:SHOWN]:
+        inside = f" in {plain(lines.function)}" if lines.function else ""
+        _print(console, f"no case ran: {plain(lines.file)}:{line_ranges(lines.lines)}{inside}", "yellow")
+    _print_rest(len(report.unreached), "more functions with changed lines that no case ran", console)
     for item in report.not_run[:SHOWN]:
         _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
     _print_rest(len(report.not_run), "more not run", console)

@@ -27,6 +27,7 @@ from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check, said
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
+from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.runner.fingerprints import eager_fingerprint, exporters_fingerprint, graph_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
@@ -86,7 +87,7 @@ def run_case(
     ``own_process``: this process has nothing else to do, and may be forked so that code of the author's tests can do no
     harm; the fork may be what returns.
     """
-    progress = Progress(on_stage, on_fingerprint, request.twin)
+    progress = Progress(on_stage, on_fingerprint, request.twin, ExecutedLines(setup))
     return examine(request.id, partial(_from_tree, request, setup, own_process), setup, progress)
 
 
@@ -105,7 +106,8 @@ def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, 
         outcome = failed(error, stages.current, setup, stages.component)
     stages.end()
     measured = {"stage_seconds": stages.seconds, "seconds": sum(stages.seconds.values())}
-    return outcome.model_copy(update={**measured, "fingerprint": stages.fingerprint})
+    found = {"fingerprint": stages.fingerprint, "executed": stages.executed.found() if stages.executed else None}
+    return outcome.model_copy(update={**measured, **found})
 
 
 def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.schema import Fingerprint
 
 OnStage = Callable[[str, str], None]
@@ -34,14 +35,20 @@ class Progress:
     Args:
         on_fingerprint: told whenever the outcome, if it came now, would depend on something else.
         twin: the fingerprint of the other side's case.
+        executed: notes the changed lines that run.
     """
 
     def __init__(
-        self, on_stage: OnStage, on_fingerprint: OnFingerprint | None = None, twin: Fingerprint | None = None
+        self,
+        on_stage: OnStage,
+        on_fingerprint: OnFingerprint | None = None,
+        twin: Fingerprint | None = None,
+        executed: ExecutedLines | None = None,
     ) -> None:
         self.current = self.component = ""
         self.seconds: dict[str, float] = {}
         self.fingerprint: Fingerprint | None = None
+        self.executed = executed
         self._graphs: tuple[str, ...] = ()
         self._on_stage = on_stage
         self._on_fingerprint = on_fingerprint
@@ -54,8 +61,12 @@ class Progress:
         self._on_stage(stage, component)
         if stage in _BEFORE_GRAPH and self.fingerprint is not None:
             self._depends_on(self.fingerprint.model_copy(update={"graphs": ()}))
+        if self.executed is not None:
+            self.executed.begin(stage)
 
     def end(self) -> None:
+        if self.executed is not None:
+            self.executed.end()
         now = time.perf_counter()
         if self.current:
             self.seconds[self.current] = self.seconds.get(self.current, 0.0) + now - self._started

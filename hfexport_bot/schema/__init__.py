@@ -30,9 +30,21 @@ from hfexport_bot.schema.protocol import (
     StageBegan,
     WorkaroundInfo,
 )
-from hfexport_bot.schema.reports import Blame, CaseReport, Census, CensusEntry, NotRun, Report, Rerun, Revision, Sample
+from hfexport_bot.schema.reports import (
+    Blame,
+    CaseReport,
+    Census,
+    CensusEntry,
+    NotRun,
+    Report,
+    Rerun,
+    Revision,
+    Sample,
+    Unreached,
+)
 from hfexport_bot.schema.words import (
     COMPONENTS,
+    MAX_EXECUTED,
     MAX_FRAMES,
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
@@ -52,6 +64,7 @@ from hfexport_bot.schema.words import (
     Seconds,
     Shapes,
     Source,
+    Span,
     Task,
     Text,
     UnavailableCause,
@@ -61,6 +74,7 @@ from hfexport_bot.schema.words import (
 
 __all__ = [
     "COMPONENTS",
+    "MAX_EXECUTED",
     "MAX_FRAMES",
     "MAX_LINE_BYTES",
     "MAX_MESSAGE_CHARS",
@@ -107,12 +121,14 @@ __all__ = [
     "Shapes",
     "Source",
     "SourceTry",
+    "Span",
     "StageBegan",
     "Task",
     "TensorParity",
     "TensorType",
     "Text",
     "UnavailableCause",
+    "Unreached",
     "Variant",
     "VerdictKind",
     "WorkaroundInfo",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hfexport_bot.schema.words import (
+    MAX_EXECUTED,
     MAX_FRAMES,
     MAX_OPERATORS,
     MAX_TRIES,
@@ -124,7 +125,9 @@ class Outcome(Record):
     its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
     ``fed`` names the tensors that its forward got, ``built_from`` the revision's files that its parts are written in.
     ``location`` is the innermost modeling line of a failure, and ``frames`` are the lines of the revision's and of
-    transformers' code on the way to it, the innermost first."""
+    transformers' code on the way to it, the innermost first. ``executed`` are the first lines
+    of those statements that ran of the ones watched, by file; None where nothing was watched, or the case could not
+    tell."""
 
     kind: OutcomeKind
     stage: Name = ""
@@ -146,3 +149,4 @@ class Outcome(Record):
     fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
     fingerprint: Fingerprint | None = None
     built_from: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
+    executed: Annotated[dict[Name, tuple[int, ...]] | None, Field(max_length=MAX_EXECUTED)] = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import Fingerprint, Outcome
-from hfexport_bot.schema.words import Backend, Name, Record, Source, Text
+from hfexport_bot.schema.words import Backend, Name, Record, Source, Span, Text
 
 
 class Layout(StrEnum):
@@ -35,7 +35,8 @@ class RunnerSetup(Record):
     one batch of cases to the next.
     ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
     ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
-    ``search_path`` are folders to import from before all that is installed.
+    ``search_path`` are folders to import from before all that is installed; ``watched`` are statements by file, of
+    which each outcome tells whether they were executed.
     """
 
     layout: Layout
@@ -53,6 +54,7 @@ class RunnerSetup(Record):
     survey: bool = False
     backends: tuple[Backend, ...] = ()
     search_path: tuple[str, ...] = ()
+    watched: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
 
 
 class CaseRequest(Record):

@@ -69,6 +69,14 @@ class NotRun(Record):
     reason: Said
 
 
+class Unreached(Record):
+    """Changed lines of one function, or of module-level code (no ``function``), that no case ran: from line to line."""
+
+    file: Said
+    function: Said
+    lines: tuple[tuple[int, int], ...]
+
+
 class Rerun(Record):
     """What a case is run again with, beside its id: the folder that its models are in, as the command line takes it
     (empty: the installed transformers), and the options that were given."""
@@ -105,6 +113,7 @@ class Report(Record):
     head: Revision
     cases: tuple[CaseReport, ...] = ()
     not_run: tuple[NotRun, ...] = ()
+    unreached: tuple[Unreached, ...] = ()
     notes: tuple[Said, ...] = ()
     failure: Said = ""
     seconds: Seconds = 0.0

@@ -19,6 +19,8 @@ MAX_NAME_CHARS = 300
 MAX_TRIES = 100
 #: Most lines of code that an outcome lists on the way to its failure.
 MAX_FRAMES = 20
+#: Most changed statements of which an outcome tells that they ran.
+MAX_EXECUTED = 20_000
 #: Most operators that a component lists.
 MAX_OPERATORS = 300
 
@@ -33,6 +35,10 @@ Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Said = Annotated[str, BeforeValidator(_encodable)]
 #: A duration, which a JSON of somebody else's could make negative or endless.
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+#: A statement: its first line, its last, and whether it runs when its file is imported.
+Span = tuple[int, int, bool]
 
 
 class Backend(StrEnum):

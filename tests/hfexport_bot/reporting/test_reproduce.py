@@ -123,7 +123,7 @@ def test_a_case_of_a_run_is_checked_on_head(
     for case in before.asked:
         again, _ = run(*shlex.split(reproduce(case, report.rerun))[1:])
         assert case in again.asked
-        elsewhere = {**WARM, "tree": None, "log_dir": None, "jobs": 1}
+        elsewhere = {**WARM, "tree": None, "log_dir": None, "jobs": 1, "watched": {}}
         assert again.setup.model_copy(update=elsewhere) == before.setup.model_copy(update=elsewhere)
 
 

@@ -1,0 +1,81 @@
+"""Cases that reach changed lines which the planned ones did not: the models' own switches, tried in eager first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from hfexport_bot.execution.session import SessionResult
+from hfexport_bot.plan import PlannedCase
+from hfexport_bot.schema import Backend, CaseId, Engine, Layout, Outcome, Shapes, Task, Variant
+from hfexport_bot.verdicts.unreached import ChangedCode
+
+#: Classes of one file that are tried with every switch.
+MAX_CLASSES = 3
+
+#: Runs cases: head's in eager only where asked for, otherwise both sides whole.
+Run = Callable[[Sequence[PlannedCase], bool], SessionResult]
+
+
+def reach_more(
+    code: ChangedCode, planned: tuple[PlannedCase, ...], result: SessionResult, run: Run, layout: Layout
+) -> tuple[tuple[PlannedCase, ...], SessionResult]:
+    """The cases and what they came to, with those of the variants that reach lines which no case did."""
+    told = [outcome for outcome in result.head.values() if outcome.executed is not None]
+    tried = _to_try(code.left(told), planned, layout) if told else ()
+    if not tried:
+        return planned, result
+    reaching = _reaching(code, told, run(tried, True).head)
+    more = tuple(_with_variant(case, each.variant) for each in reaching for case in planned if _is_plain(case.id, each))
+    if not more:
+        return planned, result
+    added = run(more, False)
+    joined = {name: {**getattr(result, name), **getattr(added, name)} for name in ("base", "head", "tries")}
+    return (*planned, *more), replace(result, **joined)
+
+
+def _to_try(files: Mapping[str, object], planned: Sequence[PlannedCase], layout: Layout) -> tuple[PlannedCase, ...]:
+    """The classes of each file with every switch that was not turned yet; where no class is of a file, some that the
+    change affects."""
+    plain: dict[tuple[str, str], PlannedCase] = {}
+    for case in planned:
+        if case.head_module and case.id.variant is None and case.id.task is Task.FORWARD:
+            plain.setdefault((case.id.model, case.id.class_name), case)
+    chosen: dict[CaseId, PlannedCase] = {}
+    for file in files:
+        own = [case for case in plain.values() if _file(case, layout) == file]
+        chosen |= {case.id: case for case in (own or [*plain.values()])[:MAX_CLASSES]}
+    there = {(case.id.model, case.id.class_name, case.id.variant) for case in planned}
+    settled = {"backend": Backend.DYNAMO, "shapes": Shapes.DYNAMIC, "engine": Engine.OWN}
+    return tuple(
+        replace(case, id=case.id.model_copy(update={**settled, "variant": variant}), base_module=None)
+        for case in chosen.values()
+        for variant in Variant
+        if (case.id.model, case.id.class_name, variant) not in there
+    )
+
+
+def _file(case: PlannedCase, layout: Layout) -> str:
+    module = case.head_module or ""
+    return f"src/{module.replace('.', '/')}.py" if layout is Layout.TRANSFORMERS else module
+
+
+def _reaching(code: ChangedCode, before: list[Outcome], surveyed: Mapping[CaseId, Outcome]) -> list[CaseId]:
+    """Those of the surveyed cases that execute something which none before did."""
+    found = []
+    for case_id, outcome in surveyed.items():
+        left = code.left(before)
+        if any(each.first in (outcome.executed or {}).get(file, ()) for file, own in left.items() for each in own):
+            found.append(case_id)
+            before.append(outcome)
+    return found
+
+
+def _is_plain(case: CaseId, other: CaseId) -> bool:
+    """Whether a case is the other one's class without its variant, in the same task."""
+    same = (case.model, case.class_name, case.task) == (other.model, other.class_name, other.task)
+    return same and case.variant is None
+
+
+def _with_variant(case: PlannedCase, variant: Variant | None) -> PlannedCase:
+    return replace(case, id=case.id.model_copy(update={"variant": variant}))

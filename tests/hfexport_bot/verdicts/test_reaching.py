@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.execution.session import SessionResult
+from hfexport_bot.plan import PlannedCase
+from hfexport_bot.schema import Backend, CaseId, Layout, Outcome, OutcomeKind, Variant
+from hfexport_bot.verdicts.reaching import reach_more
+from hfexport_bot.verdicts.unreached import changed_code
+
+PATH = "zoo/modeling_tagger.py"
+CODE = changed_code(
+    MappingTree({PATH: "def f(x):\n    x = 1\n    x = 2\n    x = 3\n"}), {PATH: {2, 3, 4}}, (), Layout.MODELING
+)
+#: Lines that eager executes with a switch turned.
+REACHED = {Variant.EAGER_ATTENTION: (2, 3), Variant.SDPA: (2, 3), Variant.CACHE: (2,)}
+
+
+def plan(class_name: str, backend: Backend, module: str = PATH) -> PlannedCase:
+    case_id = CaseId(model="zoo/modeling_tagger", class_name=class_name, backend=backend)
+    return PlannedCase(case_id, module, module, "changed")
+
+
+def passing(*lines: int) -> Outcome:
+    return Outcome(kind=OutcomeKind.PASS, executed={PATH: lines} if lines else {})
+
+
+class Runs:
+    """Stands in for the runners, and keeps what was run."""
+
+    def __init__(self) -> None:
+        self.surveyed: list[str] = []
+        self.run: list[str] = []
+
+    def __call__(self, cases: Sequence[PlannedCase], survey: bool) -> SessionResult:
+        (self.surveyed if survey else self.run).extend(str(case.id) for case in cases)
+        outcomes = {case.id: passing(*REACHED.get(case.id.variant or Variant.TWO_IMAGES, ())) for case in cases}
+        return SessionResult(base={} if survey else outcomes, head=outcomes)
+
+
+def test_the_switches_that_reach_more_are_run_on_every_backend_and_no_other() -> None:
+    planned = (plan("Tagger", Backend.DYNAMO), plan("Tagger", Backend.ONNX))
+    runs = Runs()
+    cases, result = reach_more(
+        CODE, planned, SessionResult(head={case.id: passing(2) for case in planned}), runs, Layout.MODELING
+    )
+    assert len(runs.surveyed) == len(Variant)
+    assert all("/dynamo/dynamic/forward+" in each for each in runs.surveyed)
+    assert runs.run == [
+        "zoo/modeling_tagger/Tagger/dynamo/dynamic/forward+eager_attention",
+        "zoo/modeling_tagger/Tagger/onnx/dynamic/forward+eager_attention",
+    ]
+    assert [case.id for case in cases] == [*(case.id for case in planned), *map(CaseId.parse, runs.run)]
+    assert {*result.base} == {*map(CaseId.parse, runs.run)}
+    assert [item.lines for item in CODE.unreached(result.head.values())] == [((4, 4),)]
+
+
+def test_nothing_is_tried_where_every_line_ran() -> None:
+    planned = (plan("Tagger", Backend.ONNX),)
+    result = SessionResult(head={planned[0].id: passing(2, 3, 4)})
+    assert reach_more(CODE, planned, result, Runs(), Layout.MODELING) == (planned, result)
+
+
+def test_only_some_classes_of_the_file_are_tried_and_of_other_files_none() -> None:
+    names = ["A", "B", "C", "D"]
+    planned = (plan("Other", Backend.ONNX, "other.py"), *(plan(name, Backend.ONNX) for name in names))
+    runs = Runs()
+    reach_more(CODE, planned, SessionResult(head={case.id: passing(2, 3) for case in planned}), runs, Layout.MODELING)
+    assert {each.split("/")[2] for each in runs.surveyed} == {"A", "B", "C"}
+    assert runs.run == []
