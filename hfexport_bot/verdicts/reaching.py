@@ -30,8 +30,10 @@ def reach_more(
     if not more:
         return planned, result
     added = run(more, False)
-    joined = {name: {**getattr(result, name), **getattr(added, name)} for name in ("base", "head", "tries")}
-    return (*planned, *more), replace(result, **joined)
+    both = replace(
+        result, base=result.base | added.base, head=result.head | added.head, tries=result.tries | added.tries
+    )
+    return (*planned, *more), both
 
 
 def _to_try(files: Mapping[str, object], planned: Sequence[PlannedCase], layout: Layout) -> tuple[PlannedCase, ...]:
