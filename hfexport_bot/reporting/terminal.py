@@ -25,6 +25,7 @@ from hfexport_bot.reporting.summary import (
     unjudged,
 )
 from hfexport_bot.reporting.text import plain
+from hfexport_bot.reporting.upstream import known_issue
 from hfexport_bot.schema import CaseReport, Report, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line, place
 
@@ -42,7 +43,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_table(report))
     told = sorted((case for case in report.cases if _worth_telling(case)), key=_rank)
     for case in told[:SHOWN]:
-        _print_case(case, console)
+        _print_case(case, report, console)
     _print_rest(len(told), "more cases", console)
     for lines in report.unreached[:SHOWN]:
         inside = f" in {plain(lines.function)}" if lines.function else ""
@@ -89,7 +90,7 @@ def _table(report: Report) -> Table:
     return table
 
 
-def _print_case(case: CaseReport, console: Console) -> None:
+def _print_case(case: CaseReport, report: Report, console: Console) -> None:
     side = case.head or case.base
     stage = f" at {plain(place(side) if side else case.stage, 80)}" if case.stage else ""
     _print(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
@@ -102,6 +103,9 @@ def _print_case(case: CaseReport, console: Console) -> None:
         _print(console, f"    {plain(str(side.location) + function)}", "cyan")
     for detail in case.details:
         _print(console, f"    {plain(detail)}")
+    if issue := known_issue(case, report.versions):
+        what_to_do = issue.advice or f"our workaround is {issue.workaround}"
+        _print(console, f"    may be {issue.reference} ({issue.state}): {plain(what_to_do)}")
 
 
 def _print_rest(total: int, what: str, console: Console) -> None:

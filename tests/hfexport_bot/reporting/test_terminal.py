@@ -14,6 +14,16 @@ def printed(report: Report, width: int = 100) -> str:
     return stream.getvalue()
 
 
+def test_the_upstream_issue_of_a_failure_is_told(run_report: Report) -> None:
+    first = run_report.cases[0]
+    assert first.head is not None
+    message = "argument 'is_causal' must be bool, not SymBool"
+    failing = first.model_copy(update={"head": first.head.model_copy(update={"message": message})})
+    text = printed(run_report.model_copy(update={"cases": (failing,)}))
+    what_to_do = "pass an attention mask, so that is_causal does not depend on a length"
+    assert f"    may be pytorch/pytorch#154038 (closed): {what_to_do}" in text.splitlines()
+
+
 def test_a_run(run_report: Report) -> None:
     text = printed(run_report)
     assert "│ Gelu   │ ✅ 0" in text
