@@ -1,0 +1,154 @@
+"""``hfexport-bot run``: two revisions against each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from hfexport_bot.changes.git import Git
+from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
+from hfexport_bot.changes.place import as_given
+from hfexport_bot.changes.revisions import find_pair
+from hfexport_bot.changes.selection import Selection
+from hfexport_bot.changes.targets import resolve_on_both
+from hfexport_bot.changes.tree import GitTree, Tree
+from hfexport_bot.commands.detect import select_changes
+from hfexport_bot.commands.finished import Finished, failure_of, notes_of, rerun_of
+from hfexport_bot.errors import RunError
+from hfexport_bot.execution.reruns import Reruns
+from hfexport_bot.execution.session import SessionResult
+from hfexport_bot.execution.sides import SideName, available_cpus
+from hfexport_bot.execution.trees import revision_tree
+from hfexport_bot.plan import PlannedCase, not_planned
+from hfexport_bot.preparation import (
+    Prepared,
+    Surroundings,
+    check_disabled,
+    engines_of,
+    log_dir,
+    plan,
+    prepare,
+    run_planned,
+    runner_setup,
+)
+from hfexport_bot.reporting import read_reports
+from hfexport_bot.sample import take_sample, without_done
+from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup
+from hfexport_bot.settings import (
+    SETTINGS_PATH,
+    Hooks,
+    Overrides,
+    combine,
+    concerning,
+    in_force,
+    postponed,
+    read_settings,
+)
+from hfexport_bot.verdicts.blame import blamed
+from hfexport_bot.verdicts.compare import make_cases
+from hfexport_bot.verdicts.exporter_targets import lost_targets
+from hfexport_bot.verdicts.reaching import reach_more
+from hfexport_bot.verdicts.stability import may_be_chance
+from hfexport_bot.verdicts.unreached import changed_code
+
+
+def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, around: Surroundings) -> Finished:
+    """Run what changed between the merge base of two revisions and ``head`` on both sides.
+
+    Raises `UsageError` for a folder that is no repository, an unknown revision or workaround, and wrong settings.
+    """
+    started = time.monotonic()
+    git = Git(repo)
+    pair = find_pair(git, base, head)
+    base_sha, head_sha = pair.base, pair.head
+    base_tree, head_tree = GitTree(git, base_sha), GitTree(git, head_sha)
+    base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
+    head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
+    settings = combine(base_file, head_file, overrides)
+    layout = detect_layout(head_tree)
+    engines = engines_of(settings, layout, base_tree, head_tree)
+    check_disabled(settings, around, layout, engines, base_tree, head_tree)
+    reports = tuple(read_reports("--record", around.records))
+    if overrides.models:
+        selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
+    else:
+        selection = select_changes(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
+    every = plan(selection, settings, engines)
+    for report in read_reports("--rest", [around.rest] if around.rest else []):
+        every = without_done(every, report, base_sha, head_sha)
+    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
+    planned = taken.planned
+
+    code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), selection.not_run, layout)
+    result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
+    if planned:
+        with ExitStack() as open_things:
+            setups: dict[SideName, RunnerSetup] = {}
+            sides: tuple[tuple[SideName, str, Hooks], ...] = (
+                ("base", base_sha, settings.base_hooks),
+                ("head", head_sha, settings.head_hooks),
+            )
+            for side, sha, hooks in sides:
+                tree = open_things.enter_context(revision_tree(git, sha))
+                setups[side] = runner_setup(layout, tree, settings, hooks, log_dir(around, side))
+            trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
+            prepared = prepare(setups, trees, planned, settings, around)
+            setups = prepared.setups
+            planned = () if prepared.failure else planned
+            until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
+            reruns = Reruns(settings.reruns, may_be_chance, until)
+
+            def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
+                head = setups["head"].model_copy(update={"watched": code.watched, "survey": survey})
+                with ExitStack() as while_running:
+                    base = None if survey else setups.get("base")
+                    return run_planned(cases, base, head, around, while_running, reruns)
+
+            planned, result = reach_more(code, planned, run(planned), run, layout)
+            if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
+                lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
+
+    accepted, expired = in_force(settings.accepted, around.today)
+    notes = [*selection.notes]
+    notes += [
+        f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
+        for key in postponed(base_file, head_file)
+    ]
+    report = Report(
+        command="run",
+        base=Revision(name=base, sha=base_sha),
+        head=Revision(name=head, sha=head_sha),
+        cases=blamed(
+            make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift, tries=result.tries),
+            head_tree,
+            code.lines,
+        ),
+        unreached=code.unreached(result.head.values()),
+        not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
+        notes=(*notes, *prepared.notes, *lost, *notes_of(settings, expired, result)),
+        failure=prepared.failure or failure_of(result),
+        seconds=time.monotonic() - started,
+        versions=result.versions,
+        fail_on=settings.fail_on,
+        rerun=rerun_of(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
+        sample=taken.sample,
+    )
+    return Finished(report, report.failure)
+
+
+def _lost_targets(
+    selection: Selection, base: RunnerSetup, head: RunnerSetup, head_tree: Tree, around: Surroundings
+) -> tuple[str, ...]:
+    """Notes on what the checkout's own exporters no longer find on head, or on why that is unknown."""
+    if around.list_targets is None:
+        return ()
+    files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]
+    modules = sorted({file.module for file in files})
+    try:
+        before, now = around.list_targets(base, modules), around.list_targets(head, modules)
+    except RunError as error:
+        return (f"what the checkout's own exporters look for is unknown: {error}",)
+    folder = MODELS_FOLDER[Layout.TRANSFORMERS]
+    return lost_targets(before, now, lambda file: head_tree.read(f"{folder}/{file}") is not None)

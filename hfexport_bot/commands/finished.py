@@ -1,0 +1,53 @@
+"""What every command that runs models says in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hfexport_bot.errors import UsageError
+from hfexport_bot.execution.session import SessionResult
+from hfexport_bot.plan import PlannedCase
+from hfexport_bot.schema import OutcomeKind, Report, Rerun
+from hfexport_bot.settings import AcceptedEntry, Overrides, Settings
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A complete report, and why the run failed as a whole (empty: it did not)."""
+
+    report: Report
+    failure: str = ""
+
+
+def notes_of(settings: Settings, expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:
+    """What a report says of any run."""
+    return (
+        *(f"the workaround `{name}` was disabled" for name in settings.disabled_workarounds),
+        *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
+        *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
+    )
+
+
+def failure_of(result: SessionResult) -> str:
+    """A run in which no runner worked, or no case came past the repository's case function, says nothing of the
+    change, whatever its verdicts add up to."""
+    if result.ran and len(result.fatal) == len(result.ran):
+        return next(iter(result.fatal.values()))
+    outcomes = [*result.base.values(), *result.head.values()]
+    if outcomes and all(each.kind is OutcomeKind.ERROR and each.error_type == "HookError" for each in outcomes):
+        return outcomes[0].message
+    return ""
+
+
+def rerun_of(tree: str, overrides: Overrides) -> Rerun:
+    """What the command that reproduces a case is given."""
+    asked = overrides.model_dump(include={"sources", "disabled_workarounds", "install", "seconds", "memory_gb"})
+    return Rerun(tree=tree, **asked)
+
+
+def require_cases(planned: Sequence[PlannedCase], names: Sequence[str]) -> None:
+    """Refuse models without a case in the tasks asked for: that forward is missing there is told before."""
+    if not planned:
+        whose = f" of {', '.join(names)}" if names else ""
+        raise UsageError(f"none of the classes{whose} generates; leave out --task to run their forward")
