@@ -22,7 +22,7 @@ import click
 
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.commands import command, publish
-from hfexport_bot.options import comparing, exporting, limiting, overrides_of, running
+from hfexport_bot.options import comparing, exporting, limiting, overrides_of, overrides_of_case, reproducing, running
 from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
 
 if TYPE_CHECKING:
@@ -170,6 +170,37 @@ def cases(
     if census.failure:
         raise RunError(census.failure)
     return CLEAN
+
+
+@cli.command()
+@click.argument("case_id", metavar="CASE_ID")
+@reproducing
+@click.pass_obj
+def reproduce(
+    process: _Process,
+    /,
+    case_id: str,
+    folder: Path | None,
+    repo: Path | None,
+    rev: str | None,
+    keep: Path | None,
+    **options: Any,
+) -> int:
+    """Run one case of a report in the foreground, stage by stage, with its log.
+
+    CASE_ID is as in the report: MODEL/CLASS/BACKEND/SHAPES/TASK, with +VARIANT and @ENGINE behind it.
+    """
+    from hfexport_bot.reproduction import parse_case, reproduce_case
+    from hfexport_bot.verdicts.compare import CLEAN as PASSING
+
+    case = parse_case(case_id)
+    if folder is not None and (repo or rev):
+        raise UsageError("--tree is a folder as it is, --repo and --rev a commit of a repository; give one of both")
+    overrides = overrides_of_case(case, **options)
+    revision = (repo or Path(), rev or "HEAD") if repo or rev else None
+    around = _surroundings(process, 1, None, quiet=True)
+    outcome = reproduce_case(case, folder, revision, overrides, around, keep, click.echo)
+    return CLEAN if outcome.kind in PASSING else FINDINGS
 
 
 @cli.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hfexport_bot.schema import Backend, EngineChoice, Shapes, Source, Task, Variant, VerdictKind
+from hfexport_bot.schema import Backend, CaseId, EngineChoice, Shapes, Source, Task, Variant, VerdictKind
 
 if TYPE_CHECKING:
     from hfexport_bot.settings import Overrides
@@ -144,6 +144,44 @@ def exporting(command: _Command) -> _Command:
     )
 
 
+def reproducing(command: _Command) -> _Command:
+    """The options of `reproduce`."""
+    return _with(
+        command,
+        click.option(
+            "--tree",
+            "folder",
+            type=click.Path(path_type=Path),
+            help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
+        ),
+        click.option("--repo", type=click.Path(path_type=Path), help="A folder in a git repository, with --rev."),
+        click.option("--rev", metavar="REV", help="The revision of the repository to run; default HEAD."),
+        click.option(
+            "--keep",
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="A new folder for what each stage made: inputs, traced program, artifact, outputs, logs.",
+        ),
+        click.option(
+            "--source",
+            "sources",
+            multiple=True,
+            type=click.Choice([each.value for each in Source]),
+            help="Where model and inputs may come from; may be repeated. Default: all, in this order.",
+        ),
+        click.option(
+            "--disable-workaround",
+            "disabled",
+            multiple=True,
+            metavar="ID",
+            help="Run without this workaround; may be repeated.",
+        ),
+        click.option("--install", is_flag=True, help="Run in an environment with what the requirements want."),
+        click.option("--seconds", type=Amount(86_400), help="Wall time of the case."),
+        click.option("--memory-gb", type=Amount(4_096), help="Memory of the case, GiB."),
+    )
+
+
 def limiting(command: _Command) -> _Command:
     """How much of what a change affects is run, and how often."""
     return _with(
@@ -223,3 +261,15 @@ def _with(command: _Command, *options: Callable[[_Command], _Command]) -> _Comma
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def overrides_of_case(case: CaseId, **options: Any) -> Overrides:
+    """What the options ask for, and that only this case is run."""
+    return overrides_of(
+        tasks=(case.task,),
+        backends=(case.backend,),
+        shapes=(case.shapes,),
+        engine=case.engine,
+        variants=(case.variant,) if case.variant else (),
+        **options,
+    )

@@ -172,7 +172,9 @@ class Runners:
 
 
 def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
-    places = {name: str(Path(value).resolve()) for name in ("tree", "log_dir") if (value := getattr(setup, name))}
+    places = {
+        name: str(Path(value).resolve()) for name in ("tree", "log_dir", "keep") if (value := getattr(setup, name))
+    }
     return setup.model_copy(update=places)
 
 

@@ -30,6 +30,7 @@ from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.runner.fingerprints import eager_fingerprint, exporters_fingerprint, graph_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
+from hfexport_bot.runner.keeping import Keeper
 from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
 from hfexport_bot.runner.sources import (
     GUESSED,
@@ -177,7 +178,10 @@ _Work = tuple[Checked, dict[str, int], list[str]]
 
 
 def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
+    keep = Keeper(setup.keep)
+    keep.tensors("inputs", case.inputs)
     reference, notes = _eager(case, setup)
+    keep.tensors("eager_outputs", reference)
     stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
     dynamic = case_id.shapes is Shapes.DYNAMIC
     artifact = export(
@@ -187,8 +191,9 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         dynamic=dynamic,
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
-        on_trace=_on_trace(case_id, setup, stages),
+        on_trace=_on_trace(case_id, setup, stages, keep),
     )
+    keep.artifact("model", artifact)
     checked = check(
         artifact,
         case,
@@ -198,11 +203,15 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         on_stage=stages.begin,
         clean=partial(_clean, setup=setup),
     )
+    keep.outputs("runtime_outputs", artifact, case.inputs)
     return checked, artifact.workarounds, notes
 
 
 def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
+    keep = Keeper(setup.keep)
+    keep.tensors("inputs", case.inputs)
     reference, notes = _eager(replace(case, model=Decoding(case.model)), setup)
+    keep.tensors("eager_outputs", reference)
     stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
@@ -216,11 +225,13 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
             new_tokens=NEW_TOKENS,
             disabled=setup.disabled_workarounds,
             on_stage=stages.begin,
-            on_trace=_on_trace(case_id, setup, stages),
+            on_trace=_on_trace(case_id, setup, stages, keep),
         )
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
         raise _Ended(outcome.model_copy(update={"kind": OutcomeKind.UNSUPPORTED, "notes": tuple(notes)})) from error
+    for name, artifact in exported.artifacts.items():
+        keep.artifact(name, artifact)
     notes += getattr(exported, "notes", ())
     checked = check_generation(
         exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(_clean, setup=setup)
@@ -231,8 +242,9 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
     return checked, dict(hits), notes
 
 
-def _on_trace(case_id: CaseId, setup: RunnerSetup, stages: Progress) -> OnTrace:
+def _on_trace(case_id: CaseId, setup: RunnerSetup, stages: Progress, keep: Keeper) -> OnTrace:
     def traced(program: ExportedProgram) -> None:
+        keep.traced(program)
         try:
             fingerprint = graph_fingerprint(program, exporters_fingerprint(case_id, setup))
         except Exception:  # a program may hold what has no text or bytes; it is like no other then

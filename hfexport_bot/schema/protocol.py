@@ -36,7 +36,7 @@ class RunnerSetup(Record):
     ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
     ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
     ``search_path`` are folders to import from before all that is installed; ``watched`` are statements by file, of
-    which each outcome tells whether they were executed.
+    which each outcome tells whether they were executed. ``keep`` is a folder for what the stages of a case make.
     """
 
     layout: Layout
@@ -55,6 +55,7 @@ class RunnerSetup(Record):
     backends: tuple[Backend, ...] = ()
     search_path: tuple[str, ...] = ()
     watched: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
+    keep: str | None = None
 
 
 class CaseRequest(Record):
