@@ -21,6 +21,7 @@ from hfexport_bot.execution.overlay import installed_versions, make_overlay
 from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult, run_session
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName
+from hfexport_bot.execution.trees import temporary_folder
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, plan_cases
 from hfexport_bot.schema import (
     REPO_PREFIX,
@@ -141,9 +142,17 @@ def run_planned(
 ) -> SessionResult:
     """Run cases on the sides that have a setup, watched, with runners that last as long as ``open_things``."""
     on_event = open_things.enter_context(around.watch(planned))
+    exchange = open_things.enter_context(temporary_folder()) if base is not None else None
     run_cases = open_things.enter_context(around.open_runners())
     return run_session(
-        planned, base=base, head=head, run_cases=run_cases, jobs=around.jobs, on_event=on_event, reruns=reruns
+        planned,
+        base=base,
+        head=head,
+        run_cases=run_cases,
+        jobs=around.jobs,
+        on_event=on_event,
+        reruns=reruns,
+        exchange=exchange,
     )
 
 

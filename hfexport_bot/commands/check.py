@@ -42,7 +42,7 @@ def check_models(names: Sequence[str], folder: Path | None, overrides: Overrides
     report = Report(
         command="check",
         head=place.revision,
-        cases=blamed(make_cases(planned, None, result.head, accepted=accepted), tree, {}),
+        cases=blamed(make_cases(planned, None, result.head, accepted), tree, {}),
         not_run=tuple(not_planned(selection, settings.tasks)),
         notes=(*prepared.notes, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),

@@ -121,7 +121,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         base=Revision(name=base, sha=base_sha),
         head=Revision(name=head, sha=head_sha),
         cases=blamed(
-            make_cases(planned, result.base, result.head, accepted=accepted, drift=settings.drift, tries=result.tries),
+            make_cases(planned, result.base, result.head, accepted, settings.drift, result.tries, result.eager),
             head_tree,
             code.lines,
         ),

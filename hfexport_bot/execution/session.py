@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hfexport_bot.execution.reruns import Reruns, Tries, run_again
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, Sides
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseFinished, CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
+from hfexport_bot.schema import (
+    MAX_MESSAGE_CHARS,
+    Backend,
+    CaseFinished,
+    CaseId,
+    CaseRequest,
+    EagerChange,
+    Engine,
+    Outcome,
+    OutcomeKind,
+    RunnerEvent,
+    RunnerSetup,
+    Shapes,
+)
 
 
 @dataclass(frozen=True)
 class SessionResult:
-    """Both sides' outcomes; ``tries`` has all outcomes of the cases that were run again, ``fatal`` a message for each
-    side whose runner could not work at all."""
+    """Both sides' outcomes; ``eager`` tells how eager's outputs moved where they may have, ``tries`` has all
+    outcomes of the cases that were run again, ``fatal`` a message for each side whose runner could not work at all."""
 
     base: dict[CaseId, Outcome] = field(default_factory=dict)
     head: dict[CaseId, Outcome] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    eager: dict[CaseId, EagerChange] = field(default_factory=dict)
     tries: dict[CaseId, Tries] = field(default_factory=dict)
     fatal: dict[SideName, str] = field(default_factory=dict)
     ran: tuple[SideName, ...] = ()
@@ -33,6 +49,7 @@ def run_session(
     jobs: int | None = None,
     on_event: OnEvent | None = None,
     reruns: Reruns | None = None,
+    exchange: Path | None = None,
 ) -> SessionResult:
     """Run every case on each side that has its class.
 
@@ -44,10 +61,11 @@ def run_session(
         jobs: cases at the same time over both sides; the number of cpus by default.
         on_event: called from either side's thread, one call at a time.
         reruns: which cases to run again on both sides, to see whether they come to the same.
+        exchange: an empty folder, where base leaves what its models ran on in eager for head to run on too.
 
     Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` the runners are told to stop and waited for.
     """
-    return _Session(planned, base, head, run_cases, jobs, on_event).run(reruns)
+    return _Session(planned, base, head, run_cases, jobs, on_event, exchange).run(reruns)
 
 
 class _Session:
@@ -59,6 +77,7 @@ class _Session:
         run_cases: RunCases,
         jobs: int | None,
         on_event: OnEvent | None,
+        exchange: Path | None,
     ) -> None:
         setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
         backends = tuple(sorted({case.id.backend for case in planned}))
@@ -66,6 +85,7 @@ class _Session:
         self._planned = planned
         self._has_base = base is not None
         self._on_event = on_event
+        self._exchange = exchange
         self._sides = Sides(setups, run_cases, jobs, self._tell)
         self._head: dict[CaseId, Outcome] = {}
         self._twins: dict[CaseId, CaseRequest] = {}
@@ -78,28 +98,49 @@ class _Session:
         }
         self._head = self._sides.run({"head": tuple(requests.values())}).get("head", {})
         base = self._run_base() if self._has_base else {}
+        eager = self._compare_eager(requests, base)
         tries = {}
         if reruns is not None and base and not self._sides.fatal:
-            whole = {id_: request.model_copy(update={"twin": None}) for id_, request in self._twins.items()}
+            alone = {"twin": None, "keep": None}
+            whole = {id_: request.model_copy(update=alone) for id_, request in self._twins.items()}
             first: dict[SideName, dict[CaseId, Outcome]] = {"base": base, "head": self._head}
             tries = run_again(self._sides, {"base": whole, "head": requests}, first, reruns)
         return SessionResult(
             base=base,
             head=self._head,
             versions=_merged(self._sides.versions),
+            eager=eager,
             tries=tries,
             fatal=dict(self._sides.fatal),
             ran=tuple(side for side in ("base", "head") if side in self._sides.ran),
         )
 
     def _run_base(self) -> dict[CaseId, Outcome]:
-        for case in self._planned:
-            if case.base_module:
-                of_head = self._head[case.id].fingerprint if case.id in self._head else None
-                twin = of_head if of_head is not None and of_head.graphs else None
-                self._twins[case.id] = CaseRequest(id=case.id, module=case.base_module, twin=twin)
+        kept: set[CaseId] = set()
+        for number, case in enumerate(self._planned):
+            if not case.base_module:
+                continue
+            twin = self._head[case.id].fingerprint if case.id in self._head else None
+            keep = None
+            if self._exchange is not None and twin is not None and (shared := _without_export(case.id)) not in kept:
+                kept.add(shared)
+                keep = str(self._exchange / f"{number}.safetensors")
+            self._twins[case.id] = CaseRequest(id=case.id, module=case.base_module, twin=twin, keep=keep)
         found = self._sides.run({"base": tuple(self._twins.values())}).get("base", {})
         return {case_id: self._whole(case_id, outcome) for case_id, outcome in found.items()}
+
+    def _compare_eager(
+        self, requests: Mapping[CaseId, CaseRequest], base: Mapping[CaseId, Outcome]
+    ) -> dict[CaseId, EagerChange]:
+        """How eager's outputs moved, run once for all cases of one model; nothing where they are the same bits."""
+        work = [
+            requests[id_].model_copy(update={"kept": twin.keep})
+            for id_, twin in self._twins.items()
+            if twin.keep is not None and id_ in base and os.path.lexists(twin.keep)
+        ]
+        found = self._sides.run({"head": work}, told=False).get("head", {})
+        changes = {_without_export(id_): _eager_change(outcome) for id_, outcome in found.items()}
+        return {id_: change for id_ in base if (change := changes.get(_without_export(id_))) is not None}
 
     def _tell(self, side: SideName, event: RunnerEvent) -> None:
         if self._on_event is None:
@@ -111,7 +152,7 @@ class _Session:
     def _whole(self, case_id: CaseId, outcome: Outcome) -> Outcome:
         """Base's outcome; where it ended because the rest is known from head, with that."""
         twin = self._twins[case_id].twin
-        if twin is None or outcome.fingerprint != twin:
+        if twin is None or not twin.graphs or outcome.fingerprint != twin:
             return outcome
         own = {name: getattr(outcome, name) for name in _OF_ITS_OWN}
         return self._head[case_id].model_copy(update=own)
@@ -119,6 +160,17 @@ class _Session:
 
 #: What an outcome that is known from the other side keeps of its own.
 _OF_ITS_OWN = ("seconds", "stage_seconds", "peak_memory_bytes", "source", "tried", "parameters", "fed")
+
+
+def _without_export(case_id: CaseId) -> CaseId:
+    """One id for all cases of one model and inputs, whatever they are exported to."""
+    return case_id.model_copy(update={"backend": Backend.DYNAMO, "shapes": Shapes.STATIC, "engine": Engine.OWN})
+
+
+def _eager_change(outcome: Outcome) -> EagerChange:
+    if outcome.kind is OutcomeKind.PASS and outcome.eager is not None:
+        return outcome.eager
+    return EagerChange(problem=f"{outcome.kind.value}: {outcome.message}"[:MAX_MESSAGE_CHARS])
 
 
 def _merged(versions: Mapping[SideName, dict[str, str]]) -> dict[str, str]:

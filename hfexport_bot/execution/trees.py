@@ -40,15 +40,22 @@ def revision_tree(git: Git, sha: str, parent: Path | None = None) -> Iterator[Pa
 
     Raises `UsageError` when objects of the commit are missing.
     """
+    with temporary_folder(parent) as root:
+        tree = root / "tree"
+        _write(git, sha, root / "git", tree)
+        _make_read_only(tree)
+        yield tree
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder that is removed at the end, or by the next call after this process was killed."""
     place = parent or Path(tempfile.gettempdir())
     remove_stale_trees(place)
     root = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place)).resolve()
     try:
         with _locked(root):
-            tree = root / "tree"
-            _write(git, sha, root / "git", tree)
-            _make_read_only(tree)
-            yield tree
+            yield root
     finally:
         _remove(root)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import (
     Cause,
@@ -121,11 +122,13 @@ def _revision(revision: Revision) -> str:
 def _table(report: Report) -> Section[tuple[Row, str]]:
     shown = columns(report.cases)
     table = rows(report.cases)
-    titles = ["Class", *map(column_title, shown), "why it ran"]
+    eager = any(case.eager for case in report.cases)
+    titles = ["Class", *map(column_title, shown), *(["eager"] if eager else []), "why it ran"]
 
     def line(labelled: tuple[Row, str]) -> str:
         row, label = labelled
         cells = [cell(row.cases[column]) if column in row.cases else "" for column in shown]
+        cells += [eager_cell(row.cases.values())] if eager else []
         return _line([code(label), *cells, code(row.reason, 120)])
 
     return Section(
@@ -155,6 +158,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
+    yield Section("Eager outputs, on base's weights and inputs", "model", eager_changes(report.cases), _eager)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
@@ -174,6 +178,10 @@ _TITLES = {
     VerdictKind.NO_BASELINE: "Without a baseline",
 }
 _BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.KNOWN})
+
+
+def _eager(change: tuple[CaseReport, str]) -> str:
+    return f"- {code(change[0].id.class_name)}: {code(change[1], 600)}"
 
 
 def _not_run(item: NotRun) -> str:

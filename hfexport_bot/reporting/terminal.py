@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.summary import (
     cell,
     column_title,
@@ -49,6 +50,10 @@ def print_report(report: Report, console: Console) -> None:
         inside = f" in {plain(lines.function)}" if lines.function else ""
         _print(console, f"no case ran: {plain(lines.file)}:{line_ranges(lines.lines)}{inside}", "yellow")
     _print_rest(len(report.unreached), "more functions with changed lines that no case ran", console)
+    changes = eager_changes(report.cases)
+    for case, said in changes[:SHOWN]:
+        _print(console, f"eager: {plain(case.id.class_name)}: {plain(said, 400)}", "cyan")
+    _print_rest(len(changes), "more models whose eager outputs changed", console)
     for item in report.not_run[:SHOWN]:
         _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
     _print_rest(len(report.not_run), "more not run", console)
@@ -83,9 +88,13 @@ def _table(report: Report) -> Table:
     shown = columns(report.cases)
     for column in shown:
         table.add_column(column_title(column), overflow="fold")
+    eager = any(case.eager for case in report.cases)
+    if eager:
+        table.add_column("eager", overflow="fold")
     lines = rows(report.cases)
     for row, label in zip(lines, row_labels(lines), strict=True):
         cells = [cell(row.cases[column]) if column in row.cases else "" for column in shown]
+        cells += [eager_cell(row.cases.values())] if eager else []
         table.add_row(Text(plain(label)), *(Text(each) for each in cells))
     return table
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import sysconfig
-import traceback
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,13 +20,14 @@ from exporters import StageError
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
 from exporters.skips import find_skip
-from exporters.stages import Frame, OnTrace, frames_of, is_modeling
+from exporters.stages import Frame, frames_of, is_modeling
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check, said
 from hfexport_bot.runner.eager import MIN_REACTION, Outputs, reactions, run_eager, same
+from hfexport_bot.runner.eager_change import compare_eager, note_eager
 from hfexport_bot.runner.engines import CannotDrive, export, export_generation
 from hfexport_bot.runner.executed_lines import ExecutedLines
-from hfexport_bot.runner.fingerprints import eager_fingerprint, exporters_fingerprint, graph_fingerprint
+from hfexport_bot.runner.fingerprints import program_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.keeping import Keeper
 from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
@@ -67,6 +66,10 @@ from hfexport_bot.schema import (
 SAME_AS_TWIN = "the same graph as on the other side, from the same exporters: what follows was not run again"
 
 
+#: What is done with a case's model and inputs.
+_Work = Callable[[CaseId, ModelCase, RunnerSetup, Progress], Outcome]
+
+
 class _Ended(Exception):
     """A case is over before it was exported."""
 
@@ -88,17 +91,21 @@ def run_case(
     ``own_process``: this process has nothing else to do, and may be forked so that code of the author's tests can do no
     harm; the fork may be what returns.
     """
-    progress = Progress(on_stage, on_fingerprint, request.twin, ExecutedLines(setup))
-    return examine(request.id, partial(_from_tree, request, setup, own_process), setup, progress)
+    executed = None if request.kept else ExecutedLines(setup)
+    progress = Progress(on_stage, on_fingerprint, request.twin, executed, keep=request.keep)
+    work = partial(_against_base, kept=Path(request.kept)) if request.kept else _surveyed if setup.survey else _checked
+    return examine(request.id, partial(_from_tree, request, setup, own_process), setup, progress, work)
 
 
-def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress) -> Outcome:
-    """What a case comes to whose model and inputs ``find`` gives, from any source.
+def examine(
+    case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress, work: _Work | None = None
+) -> Outcome:
+    """What a case comes to whose model and inputs ``find`` gives, from any source; ``work`` is all of it by default.
 
     ``find`` may raise ``Unavailable``, and what `require_not_skipped` raises.
     """
     try:
-        outcome = _run(case_id, find, setup, stages)
+        outcome = _run(case_id, find, setup, stages, work or _checked)
     except _Ended as ended:
         outcome = ended.outcome
     except SameAsTwin:
@@ -111,7 +118,7 @@ def examine(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, 
     return outcome.model_copy(update={**measured, **found})
 
 
-def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress) -> Outcome:
+def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, stages: Progress, work: _Work) -> Outcome:
     stages.begin("source")
     try:
         case = find()
@@ -124,7 +131,7 @@ def _run(case_id: CaseId, find: Callable[[], ModelCase], setup: RunnerSetup, sta
     stages.begin("eager")
     register_cache_pytrees(case.model)
     try:
-        outcome = _surveyed(case_id, case, setup) if setup.survey else _checked(case_id, case, setup, stages)
+        outcome = work(case_id, case, setup, stages)
     except Exception as error:  # whatever the code under test raises is its own outcome
         outcome = error.outcome if isinstance(error, _Ended) else failed(error, stages.current, setup, stages.component)
     notes = (*(_clean(note, setup) for note in case.notes), *outcome.notes)
@@ -159,7 +166,12 @@ def _cleaned(tried: tuple[SourceTry, ...], setup: RunnerSetup) -> tuple[SourceTr
     return tuple(each.model_copy(update={"message": _clean(each.message, setup)}) for each in tried[:MAX_TRIES])
 
 
-def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
+def _against_base(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress, *, kept: Path) -> Outcome:
+    """Eager on what base wrote, and no export."""
+    return Outcome(kind=OutcomeKind.PASS, eager=compare_eager(kept, case, case_id.task, setup.seed))
+
+
+def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> Outcome:
     """One eager forward, or one generation, and no export."""
     model = Decoding(case.model) if case_id.task is Task.GENERATE else case.model
     _reference(replace(case, model=model), setup)
@@ -167,22 +179,22 @@ def _surveyed(case_id: CaseId, case: ModelCase, setup: RunnerSetup) -> Outcome:
 
 
 def _checked(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> Outcome:
-    work = _generate if case_id.task is Task.GENERATE else _forward
-    checked, workarounds, notes = work(case_id, case, setup, stages)
+    export_and_check = _generate if case_id.task is Task.GENERATE else _forward
+    checked, workarounds, notes = export_and_check(case_id, case, setup, stages)
     noted = tuple(_clean(note, setup) for note in (*notes, *checked.notes))
     return _judged(checked, setup).model_copy(update={"workarounds": workarounds, "notes": noted})
 
 
 #: What a check found, the workarounds hit, and what was noted before it.
-_Work = tuple[Checked, dict[str, int], list[str]]
+_Found = tuple[Checked, dict[str, int], list[str]]
 
 
-def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
+def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Found:
     keep = Keeper(setup.keep)
     keep.tensors("inputs", case.inputs)
     reference, notes = _eager(case, setup)
     keep.tensors("eager_outputs", reference)
-    stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
+    note_eager(case, reference, stages)
     dynamic = case_id.shapes is Shapes.DYNAMIC
     artifact = export(
         case,
@@ -191,7 +203,7 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         dynamic=dynamic,
         disabled=setup.disabled_workarounds,
         on_stage=stages.begin,
-        on_trace=_on_trace(case_id, setup, stages, keep),
+        on_trace=partial(_traced, case_id, setup, stages, keep),
     )
     keep.artifact("model", artifact)
     checked = check(
@@ -207,12 +219,12 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
     return checked, artifact.workarounds, notes
 
 
-def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Work:
+def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Found:
     keep = Keeper(setup.keep)
     keep.tensors("inputs", case.inputs)
     reference, notes = _eager(replace(case, model=Decoding(case.model)), setup)
     keep.tensors("eager_outputs", reference)
-    stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, reference))
+    note_eager(case, reference, stages)
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
     dynamic = case_id.shapes is Shapes.DYNAMIC
@@ -225,7 +237,7 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
             new_tokens=NEW_TOKENS,
             disabled=setup.disabled_workarounds,
             on_stage=stages.begin,
-            on_trace=_on_trace(case_id, setup, stages, keep),
+            on_trace=partial(_traced, case_id, setup, stages, keep),
         )
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
@@ -242,17 +254,9 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
     return checked, dict(hits), notes
 
 
-def _on_trace(case_id: CaseId, setup: RunnerSetup, stages: Progress, keep: Keeper) -> OnTrace:
-    def traced(program: ExportedProgram) -> None:
-        keep.traced(program)
-        try:
-            fingerprint = graph_fingerprint(program, exporters_fingerprint(case_id, setup))
-        except Exception:  # a program may hold what has no text or bytes; it is like no other then
-            traceback.print_exc()
-            fingerprint = uuid.uuid4().hex
-        stages.traced(fingerprint)
-
-    return traced
+def _traced(case_id: CaseId, setup: RunnerSetup, stages: Progress, keep: Keeper, program: ExportedProgram) -> None:
+    keep.traced(program)
+    stages.traced(program_fingerprint(program, case_id, setup))
 
 
 def _from_tree(request: CaseRequest, setup: RunnerSetup, own_process: bool) -> ModelCase:

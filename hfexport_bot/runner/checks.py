@@ -215,7 +215,7 @@ class _Checker:
                 "eager's own attention implementations disagree",
                 _moved(expected, packed_like(self._other_attention(inputs), actual)),
             ),
-            ("weights off by 1e-6 flip them too", self._ties(inputs, expected)),
+            ("weights off by 1e-6 flip them too", ties(self.case.model, inputs, expected, self.seed)),
         ):
             for name, moved in undefined.items():
                 known = exempt.get(name)
@@ -241,15 +241,16 @@ class _Checker:
         except Exception:  # not every model has both
             return {}
 
-    def _ties(self, inputs: Mapping[str, Any], expected: Outputs) -> dict[str, torch.Tensor]:
-        """Where integer outputs flip when weights move a little, by output."""
-        discrete = [name for name, value in expected.items() if not (value.is_floating_point() or value.is_complex())]
-        found: dict[str, torch.Tensor] = {}
-        for draw in range(TIE_DRAWS if discrete else 0):
-            others = perturbed_outputs(self.case.model, inputs, self.seed + draw, TIE_PERTURBATION)
-            for name, moved in _moved(expected, {name: others[name] for name in discrete if name in others}).items():
-                found[name] = found[name] | moved if name in found else moved
-        return found
+
+def ties(model: torch.nn.Module, inputs: Mapping[str, Any], expected: Outputs, seed: int) -> dict[str, torch.Tensor]:
+    """Where integer outputs flip when weights move a little, by output."""
+    discrete = [name for name, value in expected.items() if not (value.is_floating_point() or value.is_complex())]
+    found: dict[str, torch.Tensor] = {}
+    for draw in range(TIE_DRAWS if discrete else 0):
+        others = perturbed_outputs(model, inputs, seed + draw, TIE_PERTURBATION)
+        for name, moved in _moved(expected, {name: others[name] for name in discrete if name in others}).items():
+            found[name] = found[name] | moved if name in found else moved
+    return found
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import hashlib
 import importlib.util
 import json
 import re
+import traceback
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -73,6 +75,15 @@ def exporters_fingerprint(case: CaseId, setup: RunnerSetup) -> str:
         digest.add(file.name)
         digest.add(file.read_bytes().decode(errors="replace"))
     return str(digest)
+
+
+def program_fingerprint(program: ExportedProgram, case: CaseId, setup: RunnerSetup) -> str:
+    """`graph_fingerprint` and `exporters_fingerprint` in one; one of its own for what has no text or bytes."""
+    try:
+        return graph_fingerprint(program, exporters_fingerprint(case, setup))
+    except Exception:  # a foreign program may hold anything; it is like no other then, and both sides run whole
+        traceback.print_exc()
+        return uuid.uuid4().hex
 
 
 def graph_fingerprint(program: ExportedProgram, exporters: str) -> str:

@@ -120,6 +120,26 @@ class Fingerprint(Record):
     graphs: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
 
 
+class OutputChange(Record):
+    """One of eager's outputs on head against base's. ``note`` says what became of it, and is empty where it did not
+    move; ``share`` is that of the elements that did."""
+
+    name: Name
+    note: Text = ""
+    max_abs: float | None = None
+    share: float = 0.0
+
+
+class EagerChange(Record):
+    """Eager's outputs on head against base's, on base's weights and inputs. ``weights`` says which of base's do not
+    fit, so that numbers may differ for that reason alone; ``problem`` why nothing was compared."""
+
+    max_abs: float | None = None
+    moved: Annotated[tuple[OutputChange, ...], Field(max_length=MAX_TRIES)] = ()
+    weights: Text = ""
+    problem: Text = ""
+
+
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than
     its own case. ``source`` made model and inputs, the last of those ``tried``; ``parameters`` counts the model's, and
@@ -148,5 +168,6 @@ class Outcome(Record):
     parameters: int | None = None
     fed: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
     fingerprint: Fingerprint | None = None
+    eager: EagerChange | None = None
     built_from: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
     executed: Annotated[dict[Name, tuple[int, ...]] | None, Field(max_length=MAX_EXECUTED)] = None

@@ -63,11 +63,16 @@ class CaseRequest(Record):
 
     ``twin`` is the other side's fingerprint: a case that comes to the same one ends there, ``skipped``, since the rest
     is known from the other side.
+
+    ``keep`` is a file to write weights, inputs and eager's outputs to, where they are others than the twin's;
+    ``kept`` one that the other side wrote: then the model is run on that in eager and compared, and not exported.
     """
 
     id: CaseId
     module: str
     twin: Fingerprint | None = None
+    keep: str | None = None
+    kept: str | None = None
 
 
 class Batch(Record):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
-from hfexport_bot.schema.outcomes import Component, Location, Outcome, SourceTry
+from hfexport_bot.schema.outcomes import Component, EagerChange, Location, Outcome, SourceTry
 from hfexport_bot.schema.words import (
     SCHEMA_VERSION,
     Name,
@@ -58,6 +58,7 @@ class CaseReport(Record):
     base: Outcome | None = None
     head: Outcome | None = None
     details: tuple[str, ...] = ()
+    eager: EagerChange | None = None
     blame: Blame | None = None
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, CaseReport, Outcome, OutcomeKind, Report, VerdictKind
+from hfexport_bot.schema import CaseId, CaseReport, EagerChange, Outcome, OutcomeKind, Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
@@ -27,20 +27,21 @@ def make_cases(
     planned: Sequence[PlannedCase],
     base: Mapping[CaseId, Outcome] | None,
     head: Mapping[CaseId, Outcome],
-    *,
     accepted: Sequence[AcceptedEntry] = (),
     drift: DriftSettings = DEFAULT_DRIFT,
     tries: Mapping[CaseId, Tries] | None = None,
+    eager: Mapping[CaseId, EagerChange] | None = None,
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
     ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has
     no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
     entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one;
-    ``tries`` are all outcomes of the cases that were run again.
+    ``tries`` are all outcomes of the cases that were run again, ``eager`` tells how eager's outputs moved.
     """
-    again = tries or {}
-    return tuple(_case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id)) for case in planned)
+    again, moved = tries or {}, eager or {}
+    cases = [_case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id)) for case in planned]
+    return tuple(case.model_copy(update={"eager": moved.get(case.id) or _same_eager(case)}) for case in cases)
 
 
 def _case(
@@ -96,6 +97,12 @@ def _case(
         head=new,
         details=tuple(details),
     )
+
+
+def _same_eager(case: CaseReport) -> EagerChange | None:
+    """No change, where both sides had the same weights, inputs and numbers; None where that is unknown."""
+    prints = [side.fingerprint for side in (case.base, case.head) if side is not None and side.fingerprint is not None]
+    return EagerChange() if len(prints) == 2 and prints[0].eager == prints[1].eager else None
 
 
 def _graphs(outcome: Outcome) -> tuple[str, ...] | None:

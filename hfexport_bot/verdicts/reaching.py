@@ -31,7 +31,11 @@ def reach_more(
         return planned, result
     added = run(more, False)
     both = replace(
-        result, base=result.base | added.base, head=result.head | added.head, tries=result.tries | added.tries
+        result,
+        base=result.base | added.base,
+        head=result.head | added.head,
+        eager=result.eager | added.eager,
+        tries=result.tries | added.tries,
     )
     return (*planned, *more), both
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hfexport_bot.execution.client import RunResult
@@ -16,10 +18,12 @@ from hfexport_bot.schema import (
     CaseFinished,
     CaseId,
     CaseRequest,
+    EagerChange,
     Fingerprint,
     Layout,
     Outcome,
     OutcomeKind,
+    OutputChange,
     RunnerEvent,
     RunnerSetup,
 )
@@ -152,7 +156,7 @@ def test_another_graph_or_an_unknown_one_runs_on_both_sides() -> None:
     result = runners.run(*cases)
     assert [result.base[each.id] for each in cases] == [outcome(fingerprint=ONE)] * 3
     requests = next(requests for side, _, requests in runners.asked if side == "base")
-    assert [request.twin for request in requests] == [OTHER, None, None]
+    assert [request.twin for request in requests] == [OTHER, None, Fingerprint(eager="e")]
 
 
 def differ(base: Outcome, head: Outcome) -> bool:
@@ -197,3 +201,46 @@ def test_reruns_end_with_the_time_there_is() -> None:
     assert set(result.tries) == {cases[1].id}
     assert runners.run(*cases, reruns=Reruns(2, differ, time.monotonic() - 1)).tries == {}
     assert runners.run(*cases, reruns=Reruns(0, differ)).tries == {}
+
+
+def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp_path: Path) -> None:
+    moved = EagerChange(max_abs=0.5, moved=(OutputChange(name="y", note="moved", max_abs=0.5, share=1.0),))
+
+    class Keeping(Runners):
+        """Base's writes its files, head's compares."""
+
+        def __call__(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **options: Any) -> RunResult:
+            result = super().__call__(setup, requests, **options)
+            for request in requests:
+                if request.keep and result.outcomes[request.id].fingerprint != request.twin:
+                    Path(request.keep).touch()
+                if request.kept:
+                    ended = request.id.class_name == "Moved"
+                    error = outcome(OutcomeKind.ERROR, stage="eager", message="no such input")
+                    result.outcomes[request.id] = outcome(eager=moved) if ended else error
+            return result
+
+    before, after = Fingerprint(eager="1", graphs=("g",)), Fingerprint(eager="2", graphs=("g",))
+    names = ("Moved", "Same", "Broken")
+    runners = Keeping(
+        base=dict.fromkeys(names, outcome(fingerprint=before)),
+        head={
+            "Moved": outcome(fingerprint=after),
+            "Same": outcome(fingerprint=before),
+            "Broken": outcome(fingerprint=after),
+        },
+    )
+    cases = [case(name) for name in names]
+    onnx = replace(cases[0], id=cases[0].id.model_copy(update={"backend": Backend.ONNX}))
+    told: list[RunnerEvent] = []
+    result = runners.run(*cases, onnx, exchange=tmp_path, on_event=lambda side, event: told.append(event))
+    assert result.eager == {
+        cases[0].id: moved,
+        onnx.id: moved,
+        cases[2].id: EagerChange(problem="error: no such input"),
+    }
+    (side, _, requests) = runners.asked[-1]
+    assert (side, [request.id.class_name for request in requests]) == ("head", ["Moved", "Broken"])
+    assert all(request.twin is None for request in requests)
+    assert len(told) == 8, "each case once a side"
+    assert result.base[cases[0].id].kind is OutcomeKind.PASS, "other numbers in eager: base ran whole"

@@ -1,0 +1,51 @@
+"""Eager against eager in words: whether a change moved a model's own numbers, apart from any export. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hfexport_bot.reporting.summary import error_size
+from hfexport_bot.schema import CaseReport, EagerChange, OutputChange
+
+#: Outputs that are told of one model.
+SHOWN = 4
+
+
+def eager_cell(cases: Iterable[CaseReport]) -> str:
+    """``unchanged``, ``moved 0.003``, ``not comparable``; empty where it is unknown. Holds no untrusted text."""
+    change = next((case.eager for case in cases if case.eager is not None), None)
+    if change is None:
+        return ""
+    if change.problem or (change.weights and change.moved):
+        return "not comparable"
+    if not change.moved:
+        return "unchanged"
+    sizes = [output.max_abs for output in change.moved if output.max_abs is not None]
+    return f"moved {error_size(max(sizes))}" if sizes else "moved"
+
+
+def eager_changes(cases: Iterable[CaseReport]) -> list[tuple[CaseReport, str]]:
+    """What is worth telling: one case for each model and inputs whose eager outputs moved or could not be compared, and
+    how. Untrusted text."""
+    found: dict[tuple[object, ...], tuple[CaseReport, str]] = {}
+    for case in cases:
+        key = (case.id.model, case.id.class_name, case.id.task, case.id.variant)
+        if case.eager is not None and key not in found and (said := _said(case.eager)):
+            found[key] = (case, said)
+    return list(found.values())
+
+
+def _said(change: EagerChange) -> str:
+    if change.problem:
+        return f"not compared, {change.problem}"
+    if change.weights:
+        return f"weights {'not comparable' if change.moved else 'differ, outputs do not'}: {change.weights}"
+    told = "; ".join(map(_output, change.moved[:SHOWN]))
+    more = len(change.moved) - SHOWN
+    return told + (f"; and {more} more" if more > 0 else "")
+
+
+def _output(output: OutputChange) -> str:
+    if output.note != "moved" or output.max_abs is None:
+        return f"{output.name}: {output.note}"
+    return f"{output.name} moved by up to {error_size(output.max_abs)}, {output.share:.0%} of it"

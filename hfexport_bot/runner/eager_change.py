@@ -1,0 +1,166 @@
+"""Eager against eager: base writes its weights, inputs and outputs to a file, head runs on them and compares."""
+
+from __future__ import annotations
+
+import os
+import stat
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch.utils import _pytree as pytree
+
+from exporters.leaves import named_leaves
+from exporters.parity import TensorComparison, compare
+from hfexport_bot.runner.checks import ties
+from hfexport_bot.runner.eager import Outputs, run_eager
+from hfexport_bot.runner.fingerprints import eager_fingerprint
+from hfexport_bot.runner.generation import Decoding
+from hfexport_bot.runner.progress import Progress
+from hfexport_bot.runner.sources import ModelCase
+from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputChange, Task
+
+#: Most bytes of one file. Tiny models take a few MB; a checkpoint may be larger, and is not compared then.
+MAX_BYTES = 512 << 20
+
+_WEIGHTS, _INPUTS, _OUTPUTS = "weights/", "inputs/", "outputs/"
+#: Names listed of weights that do not fit.
+_NAMED = 3
+
+
+def note_eager(case: ModelCase, outputs: Outputs, stages: Progress) -> None:
+    """Tell what eager came to, and write it down where head wants it."""
+    path = stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, outputs))
+    if path is not None:
+        try:
+            write_eager(Path(path), case, outputs)
+        except Exception:  # without it, head's eager outputs are not compared, and the case goes on
+            traceback.print_exc()
+
+
+def write_eager(path: Path, case: ModelCase, outputs: Outputs) -> None:
+    """Write what head needs to repeat this forward, in safetensors; nothing where it is too big."""
+    tensors = {
+        **{_WEIGHTS + name: tensor for name, tensor in _weights(case.model).items()},
+        **{_INPUTS + name: tensor for name, tensor in named_leaves(dict(case.inputs)).items()},
+        **{_OUTPUTS + name: tensor for name, tensor in outputs.items()},
+    }
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > MAX_BYTES:
+        return
+    own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}  # tied weights share memory
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_bytes(save(own))
+    unfinished.replace(path)
+
+
+def compare_eager(path: Path, case: ModelCase, task: Task, seed: int) -> EagerChange:
+    """Run head's model on what base wrote. Raises whatever the model raises, and ``ValueError`` for a file that is
+    none."""
+    tensors = load(_read(path))
+    misfits = _load_weights(case.model, _under(_WEIGHTS, tensors))
+    inputs = _with_values(case.inputs, _under(_INPUTS, tensors))
+    model = Decoding(case.model) if task is Task.GENERATE else case.model
+    expected, actual = _under(_OUTPUTS, tensors), run_eager(model, inputs, seed)
+    changes = tuple(_changes(replace(case, model=model), inputs, expected, actual, seed))
+    moved = tuple(change for change in changes if change.note)
+    return EagerChange(
+        max_abs=max((change.max_abs for change in changes if change.max_abs is not None), default=None),
+        moved=moved[:MAX_TRIES],
+        weights=misfits,
+    )
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and what else a checkpoint of the model has."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def _load_weights(model: torch.nn.Module, given: Mapping[str, torch.Tensor]) -> str:
+    """Give a model base's weights where they fit; says which do not."""
+    own = _weights(model)
+    fitting = {name for name in own.keys() & given.keys() if own[name].shape == given[name].shape}
+    with torch.no_grad():
+        for name in fitting:
+            own[name].copy_(given[name])
+    parts = {
+        "new": [name for name in own if name not in given],
+        "gone": sorted(name for name in given if name not in own),
+        "of another shape": [name for name in own if name in given and name not in fitting],
+    }
+    return "; ".join(_listed(names, what) for what, names in parts.items() if names)
+
+
+def _listed(names: list[str], what: str) -> str:
+    shown = ", ".join(name[:MAX_NAME_CHARS] for name in names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} {what} ({shown}{more})"
+
+
+def _with_values(own: Mapping[str, Any], given: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Base's inputs, in the structures that head has for them; what head has besides is left out.
+
+    Raises ``ValueError`` for a structure that head does not have.
+    """
+    found: dict[str, Any] = {name: value for name, value in own.items() if not named_leaves({name: value})}
+    for name in dict.fromkeys(path.partition(".")[0] for path in given):
+        if name in given:
+            found[name] = given[name]
+            continue
+        leaves = named_leaves({name: own.get(name)})
+        if leaves.keys() != {path for path in given if path.partition(".")[0] == name}:
+            raise ValueError(f"the input {name} has another structure than on base")
+        values = {id(leaf): given[path] for path, leaf in leaves.items()}
+        found[name] = pytree.tree_map(partial(_value_of, values), own[name])
+    return found
+
+
+def _value_of(values: Mapping[int, torch.Tensor], leaf: Any) -> Any:
+    return values.get(id(leaf), leaf)
+
+
+def _changes(
+    case: ModelCase, inputs: Mapping[str, Any], expected: Outputs, actual: Outputs, seed: int
+) -> Iterator[OutputChange]:
+    both = {name: value for name, value in expected.items() if name in actual}
+    unlike = {name: said for name, value in both.items() if (said := _form(value, actual[name]))}
+    alike = {name: value for name, value in both.items() if name not in unlike}
+    now = {name: actual[name] for name in alike}
+    compared = compare(alike, now)
+    if not all(each.passed for each in compared):
+        compared = compare(alike, now, ties(case.model, inputs, now, seed))
+    yield from (OutputChange(name=name[:MAX_NAME_CHARS], note="gone") for name in expected if name not in actual)
+    yield from (OutputChange(name=name[:MAX_NAME_CHARS], note="new") for name in actual if name not in expected)
+    yield from (OutputChange(name=name[:MAX_NAME_CHARS], note=said) for name, said in unlike.items())
+    yield from map(_change, compared)
+
+
+def _form(before: torch.Tensor, now: torch.Tensor) -> str:
+    if before.dtype != now.dtype:
+        return f"{before.dtype} → {now.dtype}".replace("torch.", "")
+    return "" if before.shape == now.shape else f"shape {list(before.shape)} → {list(now.shape)}"
+
+
+def _change(compared: TensorComparison) -> OutputChange:
+    note = "" if compared.passed else "moved" if compared.max_abs is not None else "no longer finite"
+    return OutputChange(
+        name=compared.name[:MAX_NAME_CHARS], note=note, max_abs=compared.max_abs, share=compared.mismatched
+    )
+
+
+def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _read(path: Path) -> bytes:
+    """A regular file of a limited size, and nothing that waits or leads elsewhere."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(file, "rb") as stream:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES + (1 << 20):
+            raise ValueError("what base wrote of its eager run is no file of a size to be read")
+        return stream.read()

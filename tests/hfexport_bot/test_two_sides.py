@@ -1,0 +1,103 @@
+"""A change judged by the real runners: what is the same runs once, eager moves on its own, and chance is flaky."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfexport_bot.cli import main
+from hfexport_bot.schema import Report
+
+pytestmark = [pytest.mark.export, pytest.mark.process]
+
+MODEL = """
+from pathlib import Path
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+
+class NAMEConfig(PretrainedConfig):
+    model_type = "name"
+
+class NAMEModel(PreTrainedModel):
+    config_class = NAMEConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.inner = torch.nn.Linear(8, 8)
+        self.post_init()
+
+    def forward(self, x):
+        BODY
+        return {"y": y}
+"""
+CASES = """
+import importlib, torch
+
+def build(class_name, seed):
+    torch.manual_seed(seed)
+    name = class_name.removesuffix("Model")
+    module = importlib.import_module(f"modeling_{name.lower()}")
+    config = getattr(module, f"{name}Config")()
+    return {"model": getattr(module, class_name)(config).eval(), "inputs": {"x": torch.rand(2, 8)}}
+"""
+SOUND = "y = torch.tanh(self.inner(x))"
+#: Fails where nobody has been before.
+CHANCE = """
+        been, trace = Path("PLACE"), torch.compiler.is_exporting()
+        if trace and not been.exists():
+            been.touch()
+            raise ValueError("this time")
+        y = torch.tanh(self.inner(x))
+"""
+
+
+def files(**bodies: str) -> dict[str, str]:
+    found = {
+        f"modeling_{name.lower()}.py": MODEL.replace("NAME", name).replace("BODY", body.strip())
+        for name, body in bodies.items()
+    }
+    return {**found, "export_cases.py": CASES, ".github/hfexport.yml": "cases: export_cases.py:build"}
+
+
+def test_a_refactoring_a_move_in_eager_chance_and_a_regression(repository: Any, tmp_path: Path) -> None:
+    repository.commit(files(Comment=SOUND, Same=SOUND, Moved=f"{SOUND} + 0.5", Chance=SOUND, Broken=SOUND))
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit(
+        files(
+            Comment=f"{SOUND}  # as before",
+            Same="inside = self.inner(x)\n        y = torch.tanh(inside)",
+            Moved=f"{SOUND} + 0.75",
+            Chance=CHANCE.replace("PLACE", str(tmp_path / "been")),
+            Broken=f"{SOUND} * int(x.sum())",
+        )
+    )
+    names = ("Comment", "Same", "Moved", "Chance", "Broken")
+    asked = [word for name in names for word in ("--model", f"modeling_{name.lower()}")]
+    out = tmp_path / "out"
+    run = ["run", "--repo", str(repository.path), "--base", "main", "--backend", "dynamo", "--out", str(out), "-q"]
+    assert main([*run, *asked]) == 1
+    report = Report.model_validate_json((out / "report.json").read_text())
+    cases = {case.id.class_name.removesuffix("Model"): case for case in report.cases}
+    assert {name: case.verdict.value for name, case in cases.items()} == {
+        "Comment": "unchanged",
+        "Same": "unchanged",
+        "Moved": "ok",
+        "Chance": "flaky",
+        "Broken": "regression",
+    }
+    assert cases["Chance"].details == ("head failed 1 of 3 runs",)
+    assert "head failed 3 of 3 runs" in cases["Broken"].details
+    eager = {name: case.eager for name, case in cases.items()}
+    assert eager["Moved"] is not None
+    (output,) = eager["Moved"].moved
+    assert (output.name, output.note, output.share, output.max_abs) == ("y", "moved", 1.0, pytest.approx(0.25))
+    assert all(
+        change is not None and not change.moved for name, change in eager.items() if name not in ("Moved", "Broken")
+    )
+    assert cases["Same"].base is not None
+    assert "load" not in cases["Same"].base.stage_seconds, "base ended after its trace"
+    markdown = (out / "report.md").read_text()
+    assert "| moved 0.25 |" in markdown
+    assert "- `MovedModel`: `y moved by up to 0.25, 100% of it`" in markdown
