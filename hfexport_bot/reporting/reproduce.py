@@ -5,19 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from hfexport_bot.schema import REPO_PREFIX, CaseId, Engine, EngineChoice, Report, Rerun, Shapes, Task
+from hfexport_bot.schema import REPO_PREFIX, CaseId, Engine, EngineChoice, Report, Rerun
 
 
 def reproduce(case: CaseId, again: Rerun) -> str:
-    """The `check` of one case with what it was run with, quoted for a shell; of head for a case of a ``run``.
-
-    What a folder's settings file may decide is written out even where it is the default.
-    """
-    named = case.model.rpartition("/")[2].startswith("modeling_")
-    target = f"{case.model}.py:{case.class_name}" if named else f"{case.model}/{case.class_name}"
-    options = list(_options(case, again))
-    words = [*options, "--", target] if target.startswith("-") else [target, *options]
-    return shlex.join(["hfexport-bot", "check", *words])
+    """The `reproduce` of one case with what it was run with, quoted for a shell; of the folder's files as they are."""
+    disabled = again.disabled_workarounds
+    if case.engine is Engine.OWN:  # which knows nothing of the other's, and they would be refused
+        disabled = tuple(name for name in disabled if not name.startswith(REPO_PREFIX))
+    given = _given(again.model_copy(update={"disabled_workarounds": disabled}))
+    options = [*(["--tree", again.tree] if again.tree else []), *given]
+    words = [*options, "--", str(case)] if str(case).startswith("-") else [str(case), *options]
+    return shlex.join(["hfexport-bot", "reproduce", *words])
 
 
 def reproduce_rest(report: Report) -> str:
@@ -37,25 +36,6 @@ def reproduce_rest(report: Report) -> str:
     for option, values in asked:
         words += [word for value in dict.fromkeys(values) for word in (option, str(value))]
     return shlex.join(["hfexport-bot", "run", *words, *_given(report.rerun)])
-
-
-def _options(case: CaseId, again: Rerun) -> Iterator[str]:
-    has_settings = bool(again.tree)
-    if again.tree:
-        yield from ("--tree", again.tree)
-    yield from ("--backend", case.backend.value)
-    if has_settings or case.shapes is not Shapes.DYNAMIC:
-        yield from ("--shapes", case.shapes.value)
-    if has_settings or case.task is not Task.FORWARD:
-        yield from ("--task", case.task.value)
-    if case.variant:
-        yield from ("--variant", case.variant.value)
-    if has_settings or case.engine is not Engine.OWN:
-        yield from ("--engine", case.engine.value)
-    disabled = again.disabled_workarounds
-    if case.engine is Engine.OWN:  # which knows nothing of the other's, and they would be refused
-        disabled = tuple(name for name in disabled if not name.startswith(REPO_PREFIX))
-    yield from _given(again.model_copy(update={"disabled_workarounds": disabled}))
 
 
 def _given(again: Rerun) -> Iterator[str]:

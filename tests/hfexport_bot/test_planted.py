@@ -77,7 +77,7 @@ def change(tmp_path_factory: pytest.TempPathFactory) -> tuple[Repository, dict[s
 @pytest.fixture(scope="module")
 def report(change: tuple[Repository, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Report:
     out = tmp_path_factory.mktemp("out")
-    options = ["--backend", "onnx", "--source", "synthesised", "--out", str(out), "--quiet"]
+    options = ["--backend", "onnx", "--source", "synthesised", "--reruns", "0", "--out", str(out), "--quiet"]
     assert main(["run", "--repo", str(change[0].path), "--base", "HEAD~1", *options]) == 1
     return Report.model_validate_json((out / "report.json").read_text())
 

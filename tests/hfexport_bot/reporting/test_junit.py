@@ -40,7 +40,7 @@ def test_a_failure_says_what_and_how_to_see_it_again(run_report: Report) -> None
     assert failure.attrib == {"message": "regression: ❌ trace", "type": "error"}
     text = (failure.text or "").splitlines()
     assert text[0] == "Could not guard on data-dependent expression Eq(u0, 1)"
-    assert text[-1] == "reproduce: hfexport-bot check models/modeling_tiny.py:Branch --backend onnx"
+    assert text[-1] == "reproduce: hfexport-bot reproduce models/modeling_tiny/Branch/onnx/dynamic/forward"
 
 
 def test_what_fails_on_both_sides_is_skipped_with_its_reason(run_report: Report) -> None:

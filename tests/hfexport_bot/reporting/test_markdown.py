@@ -110,7 +110,7 @@ def test_one_cause_is_one_entry_with_all_that_helps(run_report: Report) -> None:
         "<code>models/modeling_tiny.py:31</code> · <code>Branch</code></summary>" in text
     )
     assert "```text\nCould not guard on data-dependent expression Eq(u0, 1)\n\nif x.sum() > 0:\n```" in text
-    assert "`hfexport-bot check models/modeling_tiny.py:Branch --backend dynamo`" in text
+    assert "`hfexport-bot reproduce models/modeling_tiny/Branch/dynamo/dynamic/forward`" in text
 
 
 def test_a_cause_of_several_classes_counts_them(run_report: Report) -> None:

@@ -55,12 +55,13 @@ class Runner:
 def run(command: str, *arguments: str) -> tuple[Runner, str]:
     """What the command line asks of a runner, and the report it writes."""
     runner = Runner()
-    main([command, "--quiet", "--out", "out", *arguments], run_cases=runner, list_workarounds=lambda: [FIX])
+    quiet = () if command == "reproduce" else ("--quiet", "--out", "out")
+    main([command, *quiet, *arguments], run_cases=runner, list_workarounds=lambda: [FIX])
     return runner, Path("out/report.md").read_text()
 
 
-#: One case warms up for its own backend only.
-WARM = {"backends": ()}
+#: One case warms up for its own backend only, alone, and has logs of its own.
+WARM = {"backends": (), "jobs": 1, "log_dir": None}
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -129,12 +130,12 @@ def test_a_case_of_a_run_is_checked_on_head(
 
 def test_what_needs_no_option_has_none() -> None:
     case = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
-    assert reproduce(case, Rerun()) == "hfexport-bot check bert/BertModel --backend onnx"
+    assert reproduce(case, Rerun()) == "hfexport-bot reproduce bert/BertModel/onnx/dynamic/forward"
 
 
 def test_it_quotes_for_a_shell() -> None:
     case = CaseId.parse("llama/LlamaModel/onnx/dynamic/forward").model_copy(update={"class_name": "$(rm -rf ~)"})
-    assert "'llama/$(rm -rf ~)'" in reproduce(case, Rerun())
+    assert "'llama/$(rm -rf ~)/onnx/dynamic/forward'" in reproduce(case, Rerun())
     assert "--tree 'my models'" in reproduce(case, Rerun(tree="my models"))
 
 

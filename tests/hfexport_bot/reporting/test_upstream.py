@@ -37,7 +37,7 @@ def test_an_issue_to_file_has_title_error_command_and_versions(run_report: Repor
         "\n"
         "To reproduce:\n"
         "\n"
-        "```text\nhfexport-bot check models/modeling_tiny.py:Branch --backend dynamo\n```\n"
+        "```text\nhfexport-bot reproduce models/modeling_tiny/Branch/dynamo/dynamic/forward\n```\n"
         "\n"
         "Versions: `torch 2.13.0`\n"
     )
