@@ -11,10 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,52 +19,38 @@ import click
 
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.commands import command, publish
-from hfexport_bot.options import comparing, exporting, limiting, overrides_of, overrides_of_case, reproducing, running
-from hfexport_bot.schema import Backend, Census, Report, VerdictKind, WorkaroundInfo
+from hfexport_bot.options import (
+    comparing,
+    exporting,
+    limiting,
+    overrides_of,
+    overrides_of_case,
+    reporting,
+    reproducing,
+    required,
+    running,
+)
+from hfexport_bot.options import tree as tree_option
+from hfexport_bot.process import CLEAN, FINDINGS, ListWorkarounds, Process, carry_out, surroundings
+from hfexport_bot.schema import Backend, Census, Report, VerdictKind
+from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from hfexport_bot.changes.requirements import Difference
     from hfexport_bot.commands import Finished
-    from hfexport_bot.execution.overlay import Overlay
-    from hfexport_bot.execution.sides import OnEvent, RunCases
-    from hfexport_bot.plan import PlannedCase
+    from hfexport_bot.execution.sides import RunCases
     from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
 
-CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
-
-_ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
-
-
-@dataclass
-class _Process:
-    """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its lists.
-
-    Where cases are not run for real, targets are listed by a stand-in or not at all.
-    """
-
-    debug: bool = False
-    run_cases: RunCases | None = None
-    list_workarounds: _ListWorkarounds | None = None
-    list_targets: ListTargets | None = None
+USAGE, FAILED, INTERRUPTED = 2, 3, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hfexport-bot", prog_name="hfexport-bot")
 @click.option("--debug", is_flag=True, envvar="HFEXPORT_DEBUG", help="Print the traceback of a failure.")
 @click.pass_obj
-def cli(process: _Process, /, debug: bool) -> None:
+def cli(process: Process, /, debug: bool) -> None:
     """Keep Hugging Face models exportable: run torch.export, ONNX and ExecuTorch, and compare the numbers."""
     process.debug = debug
-
-
-_tree = click.option(
-    "--tree",
-    type=click.Path(path_type=Path),
-    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
-)
 
 
 @cli.command()
@@ -81,32 +64,42 @@ _tree = click.option(
 @limiting
 @exporting
 @running
-@click.pass_obj
+@reporting
+@sharding
+@click.pass_context
 def run(
-    process: _Process,
+    context: click.Context,
     /,
     repo: Path,
-    base: str,
+    base: str | None,
     head: str,
     fail_on: tuple[str, ...],
+    plan_file: Path | None,
+    shard: tuple[int, int] | None,
     **options: Any,
 ) -> int:
-    """Export what changed between two revisions on both sides, and compare."""
-    from hfexport_bot.commands import compare_revisions
+    """Export what changed between two revisions on both sides, and compare; or run one shard of a plan."""
+    from hfexport_bot.commands import compare_revisions, run_shard
+
+    if plan_file is not None or shard is not None:
+        planned, (number, of) = planned_shard(context, plan_file, shard)
 
     def work(overrides: Overrides, around: Surroundings) -> Finished:
-        return compare_revisions(repo, base, head, overrides, around)
+        if plan_file is not None:
+            return run_shard(planned, number, of, repo, around)
+        return compare_revisions(repo, required(base), head, overrides, around)
 
-    return _carry_out(process, work, fail_on=fail_on, **options)
+    return carry_out(context.obj, work, fail_on=fail_on, **options)
 
 
 @cli.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@_tree
+@tree_option
 @exporting
 @running
+@reporting
 @click.pass_obj
-def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **options: Any) -> int:
+def check(process: Process, /, models: tuple[str, ...], tree: Path | None, **options: Any) -> int:
     """Export models of one revision; no git needed.
 
     MODEL is a model such as bert, MODEL/CLASS such as llama/LlamaForCausalLM, the path of a modeling file, or
@@ -117,20 +110,22 @@ def check(process: _Process, /, models: tuple[str, ...], tree: Path | None, **op
     def work(overrides: Overrides, around: Surroundings) -> Finished:
         return check_models(models, tree, overrides, around)
 
-    return _carry_out(process, work, fail_on=(), **options)
+    return carry_out(process, work, fail_on=(), **options)
 
 
 @cli.command()
 @comparing
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table.")
-def detect(repo: Path, base: str, head: str, records: tuple[Path, ...], files: Path | None, as_json: bool) -> None:
+def detect(
+    repo: Path, base: str | None, head: str, records: tuple[Path, ...], files: Path | None, as_json: bool
+) -> None:
     """Tell which model classes a change affects, and why; run nothing."""
     from rich.console import Console
 
     from hfexport_bot.commands import detect_affected
     from hfexport_bot.reporting.selection import print_selection, selection_json
 
-    selection = detect_affected(repo, base, head, records, files)
+    selection = detect_affected(repo, required(base), head, records, files)
     if as_json:
         click.echo(selection_json(selection))
     else:
@@ -139,11 +134,11 @@ def detect(repo: Path, base: str, head: str, records: tuple[Path, ...], files: P
 
 @cli.command()
 @click.argument("models", nargs=-1, metavar="[MODEL...]")
-@_tree
+@tree_option
 @running
 @click.pass_obj
 def cases(
-    process: _Process,
+    process: Process,
     /,
     models: tuple[str, ...],
     tree: Path | None,
@@ -161,7 +156,7 @@ def cases(
     from hfexport_bot.commands import survey_models
     from hfexport_bot.reporting.census import print_census
 
-    around = _surroundings(process, jobs, None, quiet)
+    around = surroundings(process, jobs, None, quiet)
     census = survey_models(models, tree, overrides_of(**options), around)
     if as_json:
         click.echo(census.model_dump_json(indent=2))
@@ -177,7 +172,7 @@ def cases(
 @reproducing
 @click.pass_obj
 def reproduce(
-    process: _Process,
+    process: Process,
     /,
     case_id: str,
     folder: Path | None,
@@ -198,7 +193,7 @@ def reproduce(
         raise UsageError("--tree is a folder as it is, --repo and --rev a commit of a repository; give one of both")
     overrides = overrides_of_case(case, **options)
     revision = (repo or Path(), rev or "HEAD") if repo or rev else None
-    around = _surroundings(process, 1, None, quiet=True)
+    around = surroundings(process, 1, None, quiet=True)
     outcome = reproduce_case(case, folder, revision, overrides, around, keep, click.echo)
     return CLEAN if outcome.kind in PASSING else FINDINGS
 
@@ -277,119 +272,18 @@ def list_stale(reports: tuple[Path, ...]) -> None:
     click.echo(render_stale(stale(read_reports("REPORT.JSON", reports), known), len(known)))
 
 
-cli.add_command(publish)
-cli.add_command(command)
-
-
-def _carry_out(
-    process: _Process,
-    work: Callable[[Overrides, Surroundings], Finished],
-    *,
-    out: Path,
-    jobs: int | None,
-    quiet: bool,
-    as_json: bool,
-    records: Sequence[Path] = (),
-    rest: Path | None = None,
-    files: Path | None = None,
-    **options: Any,
-) -> int:
-    """Run a command's work between its options and its reports."""
-    from rich.console import Console
-
-    from hfexport_bot.reporting import write_reports
-    from hfexport_bot.reporting.terminal import print_report
-    from hfexport_bot.verdicts.compare import failing
-
-    _check_writable(out)
-    around = _surroundings(process, jobs, out.resolve() / "logs", quiet)
-    finished = work(overrides_of(**options), replace(around, records=records, rest=rest, files=files))
-    written = write_reports(finished.report, out)
-    if as_json:
-        click.echo(finished.report.model_dump_json(indent=2))
-    elif not quiet:
-        print_report(finished.report, Console())
-        click.echo(f"report: {', '.join(str(path) for path in written.values())}")
-    if finished.failure:
-        raise RunError(finished.failure)
-    return FINDINGS if failing(finished.report) else CLEAN
-
-
-def _surroundings(process: _Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
-    from rich.console import Console
-
-    from hfexport_bot.execution.overlay import make_overlay
-    from hfexport_bot.preparation import Surroundings
-
-    @contextmanager
-    def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
-        with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
-            yield on_event
-
-    def overlay(differences: Sequence[Difference], installed: Mapping[str, str]) -> Overlay:
-        if not quiet:  # it may take minutes
-            click.echo(f"environment: {', '.join(each.requirement for each in differences)}", err=True)
-        return make_overlay(differences, installed)
-
-    return Surroundings(
-        open_runners=lambda: nullcontext(process.run_cases) if process.run_cases else _real_runners(),
-        list_workarounds=process.list_workarounds or _real_list_workarounds(),
-        watch=watch,
-        today=datetime.now(UTC).date(),
-        jobs=jobs,
-        logs=logs,
-        make_overlay=overlay,
-        list_targets=process.list_targets or (None if process.run_cases else _real_list_targets()),
-    )
-
-
-@contextmanager
-def _progress(planned: Sequence[PlannedCase], console: Console | None) -> Iterator[OnEvent | None]:
-    from hfexport_bot.reporting.progress import Progress
-
-    if console is None:
-        yield None
-        return
-    with Progress(console, planned) as progress:
-        yield progress.event
-
-
-def _real_runners() -> AbstractContextManager[RunCases]:
-    from hfexport_bot.execution.client import Runners
-
-    return Runners()
-
-
-def _real_list_workarounds() -> _ListWorkarounds:
-    from hfexport_bot.execution.listing import list_workarounds
-
-    return list_workarounds
-
-
-def _real_list_targets() -> ListTargets:
-    from hfexport_bot.execution.listing import list_exporter_targets
-
-    return list_exporter_targets
-
-
-def _check_writable(out: Path) -> None:
-    """Find out before the work whether its reports can be kept."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}: {error.strerror}; give another folder with --out") from None
+for each in (plan, merge, report, publish, command):
+    cli.add_command(each)
 
 
 def main(
     arguments: Sequence[str] | None = None,
     run_cases: RunCases | None = None,
-    list_workarounds: _ListWorkarounds | None = None,
+    list_workarounds: ListWorkarounds | None = None,
     list_targets: ListTargets | None = None,
 ) -> int:
     """Run the command line and return its exit code; ``run_cases`` and the lists stand in for the real runner's."""
-    process = _Process(run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
+    process = Process(run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),

@@ -43,7 +43,6 @@ def comparing(command: _Command) -> _Command:
         ),
         click.option(
             "--base",
-            required=True,
             metavar="REV",
             help="What to compare with: from the merge base on, or from the first parent of a pull request's merge.",
         ),
@@ -134,13 +133,6 @@ def exporting(command: _Command) -> _Command:
             metavar="ID",
             help="Run without this workaround; may be repeated.",
         ),
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            default="hfexport-out",
-            show_default=True,
-            help="Folder for report.md, report.json and junit.xml.",
-        ),
     )
 
 
@@ -180,6 +172,30 @@ def reproducing(command: _Command) -> _Command:
         click.option("--seconds", type=Amount(86_400), help="Wall time of the case."),
         click.option("--memory-gb", type=Amount(4_096), help="Memory of the case, GiB."),
     )
+
+
+#: Where reports go.
+reporting = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="hfexport-out",
+    show_default=True,
+    help="Folder for report.md, report.json and junit.xml.",
+)
+
+#: The tree of a command that runs one revision.
+tree = click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
+)
+
+
+def required(base: str | None) -> str:
+    """The revision to compare with, which this command cannot do without."""
+    if not base:
+        raise click.UsageError("Missing option '--base': the revision to compare with, such as main.")
+    return base
 
 
 def limiting(command: _Command) -> _Command:

@@ -70,6 +70,12 @@ def recorded_seconds(reports: Iterable[Report]) -> dict[CaseId, float]:
     return found
 
 
+def case_seconds(case: PlannedCase, recorded: Mapping[CaseId, float]) -> float:
+    """How many seconds of a job a case takes on all its sides: as recorded, or as is usual."""
+    sides = (case.base_module is not None) + (case.head_module is not None)
+    return sides * (recorded.get(case.id) or CASE_SECONDS[case.id.backend, case.id.task])
+
+
 def candidates(
     planned: Sequence[PlannedCase],
     selection: Selection,
@@ -84,10 +90,8 @@ def candidates(
             modules |= {(file.model, name): module for name in module.classes}
     seconds: dict[ClassKey, float] = {}
     for case in planned:
-        sides = (case.base_module is not None) + (case.head_module is not None)
-        cost = recorded.get(case.id) or CASE_SECONDS[case.id.backend, case.id.task]
         key = key_of(case)
-        seconds[key] = seconds.get(key, 0.0) + sides * cost
+        seconds[key] = seconds.get(key, 0.0) + case_seconds(case, recorded)
     return tuple(
         Candidate(
             key,

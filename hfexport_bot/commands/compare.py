@@ -1,4 +1,4 @@
-"""``hfexport-bot run``: two revisions against each other."""
+"""``hfexport-bot run``: two revisions against each other, planned first and then run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hfexport_bot.changes.targets import resolve_on_both
 from hfexport_bot.changes.tree import GitTree, Tree
 from hfexport_bot.commands.detect import select_changes
 from hfexport_bot.commands.finished import Finished, failure_of, notes_of, rerun_of
-from hfexport_bot.errors import RunError
+from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.execution.sides import SideName, available_cpus
@@ -34,8 +34,8 @@ from hfexport_bot.preparation import (
     runner_setup,
 )
 from hfexport_bot.reporting import read_reports
-from hfexport_bot.sample import take_sample, without_done
-from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup
+from hfexport_bot.sample import recorded_seconds, take_sample, without_done
+from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup, Shard
 from hfexport_bot.settings import (
     SETTINGS_PATH,
     Hooks,
@@ -46,6 +46,7 @@ from hfexport_bot.settings import (
     postponed,
     read_settings,
 )
+from hfexport_bot.shards import Plan, own_version, pack
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.exporter_targets import lost_targets
@@ -60,12 +61,16 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
     Raises `UsageError` for a folder that is no repository, an unknown revision or workaround, and wrong settings.
     """
     started = time.monotonic()
+    return run_change(plan_change(repo, base, head, overrides, around), repo, around, started=started)
+
+
+def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: Surroundings, shards: int = 1) -> Plan:
+    """What `compare_revisions` runs, in so many shards. Raises what it raises."""
     git = Git(repo)
     pair = find_pair(git, base, head)
-    base_sha, head_sha = pair.base, pair.head
-    base_tree, head_tree = GitTree(git, base_sha), GitTree(git, head_sha)
-    base_file = read_settings(base_tree.read, f"base, {base_sha[:12]}")
-    head_file = read_settings(head_tree.read, f"head, {head_sha[:12]}")
+    base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
+    base_file = read_settings(base_tree.read, f"base, {pair.base[:12]}")
+    head_file = read_settings(head_tree.read, f"head, {pair.head[:12]}")
     settings = combine(base_file, head_file, overrides)
     layout = detect_layout(head_tree)
     engines = engines_of(settings, layout, base_tree, head_tree)
@@ -77,11 +82,46 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
         selection = select_changes(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
     every = plan(selection, settings, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
-        every = without_done(every, report, base_sha, head_sha)
-    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, around.jobs or available_cpus())
-    planned = taken.planned
+        every = without_done(every, report, pair.base, pair.head)
+    jobs = shards * (around.jobs or available_cpus())
+    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, jobs)
+    late = [
+        f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
+        for key in postponed(base_file, head_file)
+    ]
+    files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]
+    return Plan(
+        version=own_version(),
+        command="run",
+        base=Revision(name=base, sha=pair.base),
+        head=Revision(name=head, sha=pair.head),
+        layout=layout,
+        settings=settings,
+        cases=taken.planned,
+        shards=pack(taken.planned, recorded_seconds(reports), shards),
+        not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
+        notes=(*selection.notes, *late),
+        sample=taken.sample,
+        rerun=rerun_of(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
+        modules=tuple(sorted({file.module for file in files})),
+    )
 
-    code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), selection.not_run, layout)
+
+def run_change(
+    plan: Plan, repo: Path, around: Surroundings, shard: Shard | None = None, started: float | None = None
+) -> Finished:
+    """Run the cases of a plan, or of one of its shards, on both sides. ``started``, by ``time.monotonic``, is when the
+    work began, if not now.
+
+    Raises `UsageError` where the repository does not have the plan's commits.
+    """
+    started = time.monotonic() if started is None else started
+    git, settings, layout = Git(repo), plan.settings, plan.layout
+    base_sha, head_sha = _commits(git, plan)
+    head_tree = GitTree(git, head_sha)
+    planned = plan.cases_of(shard) if shard else plan.cases
+
+    code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), plan.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     if planned:
         with ExitStack() as open_things:
@@ -93,7 +133,7 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
             for side, sha, hooks in sides:
                 tree = open_things.enter_context(revision_tree(git, sha))
                 setups[side] = runner_setup(layout, tree, settings, hooks, log_dir(around, side))
-            trees: dict[SideName, Tree] = {"base": base_tree, "head": head_tree}
+            trees: dict[SideName, Tree] = {"base": GitTree(git, base_sha), "head": head_tree}
             prepared = prepare(setups, trees, planned, settings, around)
             setups = prepared.setups
             planned = () if prepared.failure else planned
@@ -107,47 +147,60 @@ def compare_revisions(repo: Path, base: str, head: str, overrides: Overrides, ar
                     return run_planned(cases, base, head, around, while_running, reruns)
 
             planned, result = reach_more(code, planned, run(planned), run, layout)
-            if planned and Engine.REPO in engines.base and Engine.REPO in engines.head:
-                lost = _lost_targets(selection, setups["base"], setups["head"], head_tree, around)
+            if shard is None or shard.number == 1:
+                lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
 
     accepted, expired = in_force(settings.accepted, around.today)
-    notes = [*selection.notes]
-    notes += [
-        f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
-        for key in postponed(base_file, head_file)
-    ]
     report = Report(
         command="run",
-        base=Revision(name=base, sha=base_sha),
-        head=Revision(name=head, sha=head_sha),
+        base=plan.base,
+        head=plan.head,
         cases=blamed(
             make_cases(planned, result.base, result.head, accepted, settings.drift, result.tries, result.eager),
             head_tree,
             code.lines,
         ),
         unreached=code.unreached(result.head.values()),
-        not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
-        notes=(*notes, *prepared.notes, *lost, *notes_of(settings, expired, result)),
+        not_run=plan.not_run,
+        notes=(*plan.notes, *prepared.notes, *lost, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,
         versions=result.versions,
         fail_on=settings.fail_on,
-        rerun=rerun_of(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
-        sample=taken.sample,
+        rerun=plan.rerun,
+        sample=plan.sample,
+        shard=shard,
     )
     return Finished(report, report.failure)
 
 
+def _commits(git: Git, plan: Plan) -> tuple[str, str]:
+    """The plan's commits, base and head, which this repository has."""
+    shas = (plan.base.sha if plan.base else "", plan.head.sha)
+    for sha in shas:
+        if not git.has_commit(sha):
+            raise UsageError(
+                f"--plan: it is of {shas[1][:12]} on {shas[0][:12]}, and {sha[:12]} is not in this clone; check out "
+                "the commit that was planned, with its base (actions/checkout: fetch-depth)"
+            )
+    return shas
+
+
 def _lost_targets(
-    selection: Selection, base: RunnerSetup, head: RunnerSetup, head_tree: Tree, around: Surroundings
+    plan: Plan,
+    planned: Sequence[PlannedCase],
+    base: RunnerSetup,
+    head: RunnerSetup,
+    head_tree: Tree,
+    around: Surroundings,
 ) -> tuple[str, ...]:
     """Notes on what the checkout's own exporters no longer find on head, or on why that is unknown."""
-    if around.list_targets is None:
+    theirs = [case for case in planned if case.id.engine is Engine.REPO]
+    both = any(case.base_module for case in theirs) and any(case.head_module for case in theirs)
+    if around.list_targets is None or not both:
         return ()
-    files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]
-    modules = sorted({file.module for file in files})
     try:
-        before, now = around.list_targets(base, modules), around.list_targets(head, modules)
+        before, now = around.list_targets(base, plan.modules), around.list_targets(head, plan.modules)
     except RunError as error:
         return (f"what the checkout's own exporters look for is unknown: {error}",)
     folder = MODELS_FOLDER[Layout.TRANSFORMERS]

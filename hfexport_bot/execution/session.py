@@ -108,7 +108,7 @@ class _Session:
         return SessionResult(
             base=base,
             head=self._head,
-            versions=_merged(self._sides.versions),
+            versions=merged_versions(self._sides.versions),
             eager=eager,
             tries=tries,
             fatal=dict(self._sides.fatal),
@@ -173,7 +173,7 @@ def _eager_change(outcome: Outcome) -> EagerChange:
     return EagerChange(problem=f"{outcome.kind.value}: {outcome.message}"[:MAX_MESSAGE_CHARS])
 
 
-def _merged(versions: Mapping[SideName, dict[str, str]]) -> dict[str, str]:
+def merged_versions(versions: Mapping[SideName, dict[str, str]]) -> dict[str, str]:
     """Each version once, and both where the sides' environments differ."""
     base = versions.get("base", {})
     head = versions.get("head", base)

@@ -150,7 +150,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
         numbered = list(enumerate(causes(cases)))
         return Section(title, "cause", numbered, lambda item: _cause(item[1], report, item[0] < ISSUES_OFFERED), "\n\n")
 
-    if report.command == "check":
+    if not report.compared:
         yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
     else:
         for verdict, title in _TITLES.items():

@@ -319,15 +319,15 @@ def headline(report: Report) -> str:
     found = counts(report)
     safety = f"safe to merge: {merge_safety(report)}"
     if report.failure:
-        return "the run failed" if report.command == "check" else f"the run failed · {safety}"
+        return f"the run failed · {safety}" if report.command == "run" else "the run failed"
     if not report.cases:
-        if report.command == "check":
+        if not report.compared:
             return "nothing to run"
         if left := unjudged(report):
             verb = "was" if left.startswith("1 ") else "were"
             return f"nothing was run · {left} {verb} not judged, see what was not run"
         return f"nothing affected · {safety}"
-    if report.command == "check":
+    if not report.compared:
         verb = "passes" if found.cases == 1 else "pass"
         return f"{found.passing:,} of {plural(found.cases, 'case')} {verb}"
     regressions = found.verdicts.get(VerdictKind.REGRESSION, 0)
@@ -345,6 +345,8 @@ def headline(report: Report) -> str:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if not_run := lines_not_run(report):
         parts.append(not_run)
+    if report.command != "run":  # a sweep is not of a change
+        return " · ".join(parts)
     if merge_safety(report) == "unknown":
         safety += ", no case passed on either side"
     return " · ".join([*parts, safety])

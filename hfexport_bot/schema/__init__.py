@@ -42,6 +42,7 @@ from hfexport_bot.schema.reports import (
     Rerun,
     Revision,
     Sample,
+    Shard,
     Unreached,
 )
 from hfexport_bot.schema.words import (
@@ -123,6 +124,7 @@ __all__ = [
     "Sample",
     "Seconds",
     "Shapes",
+    "Shard",
     "Source",
     "SourceTry",
     "Span",

@@ -103,13 +103,22 @@ class Sample(Record):
     missed_kinds: tuple[Said, ...] = ()
 
 
+class Shard(Record):
+    """Which part of a plan a report is of: number ``number`` of ``of``. ``plan`` is the plan's digest."""
+
+    number: int = Field(ge=1)
+    of: int = Field(ge=1)
+    plan: Name
+
+
 class Report(Record):
     """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
     run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not. ``sample``: only
-    some of the affected classes were run."""
+    some of the affected classes were run. ``shard``: these are some of a plan's cases. A ``sweep`` runs the models of
+    one revision, as ``check`` does, but is judged as ``run`` is, against an earlier sweep."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    command: Literal["run", "check"]
+    command: Literal["run", "check", "sweep"]
     base: Revision | None = None
     head: Revision
     cases: tuple[CaseReport, ...] = ()
@@ -122,6 +131,12 @@ class Report(Record):
     fail_on: tuple[VerdictKind, ...] = (VerdictKind.REGRESSION,)
     rerun: Rerun = Rerun()
     sample: Sample | None = None
+    shard: Shard | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether its verdicts are those of a comparison. The first sweep has nothing to compare with."""
+        return self.command == "run" or self.base is not None
 
 
 class CensusEntry(Record):

@@ -50,7 +50,7 @@ class ChangedCode:
         for file, own in sorted(self.left(outcomes).items()) if outcomes else ():
             for function, group in itertools.groupby(own, key=lambda each: each.function):
                 lines = {line for each in group for line in range(each.first, each.last + 1)} & {*self.lines[file]}
-                found.append(Unreached(file=file, function=function, lines=tuple(_ranges(sorted(lines)))))
+                found.append(Unreached(file=file, function=function, lines=tuple(line_ranges(sorted(lines)))))
         return tuple(found)
 
 
@@ -85,7 +85,7 @@ def _is_in(statement: Statement, path: str, names: Collection[str]) -> bool:
     return any(f"{path}:{'.'.join(parts[:end])}" in names for end in range(1, len(parts) + 1))
 
 
-def _ranges(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+def line_ranges(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Runs of numbers that follow one another, each as its first and last."""
     for _, run in itertools.groupby(enumerate(lines), key=lambda each: each[1] - each[0]):
         numbers = [number for _, number in run]
