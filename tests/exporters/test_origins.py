@@ -70,3 +70,23 @@ def test_an_error_that_tells_its_frames_keeps_them() -> None:
     with pytest.raises(ValueError, match="%") as caught, telling_where([graph]):
         raise ValueError(f'While executing %first\n  File "{FILE}", line 8, in forward')
     assert locate(caught.value) == (FILE, 8, "forward")
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"), [((5,), (FILE, 5, "forward")), ((5, 5), (FILE, 5, "forward")), ((5, 6), None)]
+)
+def test_what_a_decomposition_made_leads_to_the_only_node_that_it_can_be_of(
+    lines: tuple[int, ...], found: object
+) -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    for line in lines:
+        node = graph.call_function(torch.ops.aten.diagonal.default, (x,))
+        node.meta["stack_trace"] = f'File "{FILE}", line {line}, in forward'
+    for text in (
+        "found %copy_to : (args = (%diagonal_9, %fill))",
+        "aten.diagonal_scatter.default is not in the opset %",
+    ):
+        with pytest.raises(ValueError, match="%") as caught, telling_where([graph]):
+            raise ValueError(text)
+        assert locate(caught.value) == found
