@@ -19,6 +19,7 @@ import click
 
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.commands import command, publish
+from hfexport_bot.list_commands import upstream, workarounds
 from hfexport_bot.options import (
     comparing,
     exporting,
@@ -32,7 +33,7 @@ from hfexport_bot.options import (
 )
 from hfexport_bot.options import tree as tree_option
 from hfexport_bot.process import CLEAN, FINDINGS, ListWorkarounds, Process, carry_out, surroundings
-from hfexport_bot.schema import Backend, Census, Report, VerdictKind
+from hfexport_bot.schema import Census, Report, VerdictKind
 from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
 if TYPE_CHECKING:
@@ -208,71 +209,7 @@ def schema(census: bool) -> None:
     click.echo(json.dumps(model.model_json_schema(mode="serialization"), indent=2))
 
 
-@cli.group()
-def workarounds() -> None:
-    """What the exporters work around, and why."""
-
-
-@workarounds.command("list")
-@click.option("--backend", type=click.Choice([backend.value for backend in Backend]), help="Only those of one backend.")
-@click.option("--json", "as_json", is_flag=True, help="Print them as a JSON list.")
-@click.option(
-    "--update",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Print no list, but write it by stage between the markers of this Markdown file.",
-)
-def list_workarounds(backend: str | None, as_json: bool, update: Path | None) -> int:
-    """List the registered workarounds by backend and stage.
-
-    Exits with 1 when one of them patches something that the installed versions no longer have.
-    """
-    import json
-
-    from hfexport_bot.execution.listing import list_workarounds as ask
-    from hfexport_bot.reporting.workarounds import render_workarounds
-
-    found = sorted(
-        (each for each in ask() if backend in (None, each.backend)), key=lambda each: (each.backend, each.stage)
-    )
-    if update is not None:
-        from hfexport_bot.reporting.reference import with_reference
-
-        if backend is not None:
-            raise UsageError("--update writes the workarounds of all backends; leave --backend out")
-        try:
-            update.write_text(with_reference(update.read_text(), found))
-        except ValueError as error:
-            raise UsageError(f"{update}: {error}") from error
-        click.echo(f"{len(found)} workarounds written to {update}")
-    elif as_json:
-        click.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=2))
-    else:
-        click.echo(render_workarounds(found))
-    return FINDINGS if any(each.unresolved for each in found) else CLEAN
-
-
-@cli.group()
-def upstream() -> None:
-    """The issues elsewhere that a failure may be."""
-
-
-@upstream.command("stale")
-@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT.JSON...")
-def list_stale(reports: tuple[Path, ...]) -> None:
-    """List the known issues that no case of some reports was an instance of.
-
-    It tells something after a sweep over many models only. An issue whose workaround acted counts as met.
-    """
-    from hfexport_bot.reporting import read_reports
-    from hfexport_bot.reporting.upstream import render_stale
-    from hfexport_bot.verdicts.upstream import known_issues, stale
-
-    known = known_issues()
-    click.echo(render_stale(stale(read_reports("REPORT.JSON", reports), known), len(known)))
-
-
-for each in (plan, merge, report, publish, command):
+for each in (workarounds, upstream, plan, merge, report, publish, command):
     cli.add_command(each)
 
 

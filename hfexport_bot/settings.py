@@ -260,13 +260,13 @@ def _named_files(file: SettingsFile) -> dict[str, str]:
     return {path: what for path, what in files if path}
 
 
-def require_known(names: Iterable[str], known: Collection[str]) -> None:
+def require_known(names: Iterable[str], known: Collection[str], option: str = "--disable-workaround") -> None:
     """Refuse to disable a workaround that there is not: that run would measure something else than was asked for."""
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise UsageError(f"--disable-workaround: unknown workaround {name!r}{hint}")
+            raise UsageError(f"{option}: unknown workaround {name!r}{hint}")
 
 
 def in_force(

@@ -126,7 +126,8 @@ class Runners:
     def prepare(self, setup: RunnerSetup) -> None:
         """Start a setup's runner, which gets warm while others work."""
         setup = _with_resolved_places(setup)
-        self._live.setdefault(_key(setup), _Runner(setup, self._command))
+        if (key := _key(setup)) not in self._live:
+            self._live[key] = _Runner(setup, self._command)
 
     def __call__(
         self,

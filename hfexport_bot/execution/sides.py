@@ -80,7 +80,7 @@ class Sides:
         self._one_at_a_time = threading.Lock()
 
     def prepare(self, side: SideName) -> None:
-        """Let a side's runner get warm while the other side works."""
+        """Let a side's runner get warm, also while the other side works."""
         if isinstance(self._run_cases, Prepares):
             self._run_cases.prepare(self._setups[side])
 
@@ -95,6 +95,8 @@ class Sides:
         Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` all runners are told to stop and waited for.
         """
         work = {side: requests for side, requests in work.items() if requests}
+        for side in work:  # from here: a runner ends with the thread that started it, and is to outlive these
+            self.prepare(side)
         share = max(1, (jobs or self.jobs) // max(1, len(work)))
         cancelled = threading.Event()
         ends = {side: threading.Event() for side in work}  # set once a side has ended

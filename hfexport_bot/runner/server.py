@@ -376,7 +376,7 @@ def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: 
         _write_all(pipe, _Message(fingerprint=fingerprint).model_dump_json().encode() + b"\n")
 
     try:
-        line = _fit(run_case(request, setup, on_stage, on_fingerprint))
+        line = _fit(run_case(request, setup.without(request.disabled), on_stage, on_fingerprint))
     except BaseException as error:  # SystemExit too: whatever a model raises is its case's outcome
         traceback.print_exc()
         kind = OutcomeKind.OOM if isinstance(error, MemoryError) else OutcomeKind.ERROR

@@ -4,6 +4,7 @@ Everything that passes the trust line (design: the runner is untrusted) or is wr
 the models here, validated on the trusted side. This package imports nothing heavier than pydantic.
 """
 
+from hfexport_bot.schema.audits import Audit, AuditedCase, Need, WorkaroundAudit
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import (
     Axis,
@@ -87,6 +88,8 @@ __all__ = [
     "REPO_PREFIX",
     "SCHEMA_VERSION",
     "STAGES",
+    "Audit",
+    "AuditedCase",
     "Axis",
     "Backend",
     "Batch",
@@ -108,6 +111,7 @@ __all__ = [
     "Limits",
     "Location",
     "Name",
+    "Need",
     "NotRun",
     "Outcome",
     "OutcomeKind",
@@ -137,5 +141,6 @@ __all__ = [
     "Unreached",
     "Variant",
     "VerdictKind",
+    "WorkaroundAudit",
     "WorkaroundInfo",
 ]

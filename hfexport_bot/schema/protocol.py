@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -57,6 +58,10 @@ class RunnerSetup(Record):
     watched: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
     keep: str | None = None
 
+    def without(self, workarounds: Sequence[str]) -> RunnerSetup:
+        """The same with more workarounds switched off."""
+        return self.model_copy(update={"disabled_workarounds": (*self.disabled_workarounds, *workarounds)})
+
 
 class CaseRequest(Record):
     """One case to run: ``module`` is a path relative to the tree, or ``transformers.models.x.modeling_x``.
@@ -66,6 +71,7 @@ class CaseRequest(Record):
 
     ``keep`` is a file to write weights, inputs and eager's outputs to, where they are others than the twin's;
     ``kept`` one that the other side wrote: then the model is run on that in eager and compared, and not exported.
+    ``disabled`` are workarounds to switch off in this case beside those of the setup.
     """
 
     id: CaseId
@@ -73,6 +79,7 @@ class CaseRequest(Record):
     twin: Fingerprint | None = None
     keep: str | None = None
     kept: str | None = None
+    disabled: tuple[Name, ...] = ()
 
 
 class Batch(Record):
