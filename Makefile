@@ -2,7 +2,7 @@
 # make test    set up, then the tests that are not slow        make test PYTEST_ARGS="-m slow"
 # make reach   set up, then every class that is promised to pass, on every backend (long); the log is in build/reach
 # make demo    set up, then the main job on a small repository built on the spot
-# make lint    ruff, strict types, import directions
+# make lint    ruff, strict types, import directions; the action, its workflows and its image
 # make docs    write the stage reference of docs/extending.md anew from the registry
 # make lock    write requirements.lock anew from pyproject.toml
 
@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 LOCK := requirements.lock
 STAMP := $(VENV)/.complete
 PYTEST_ARGS ?=
+ACTIONS := action.yml composite/action.yml
+WORKFLOWS := $(wildcard .github/workflows/*.yml examples/workflows/*.yml)
 # PyTorch's own CPU index, where the default one would bring gigabytes of CUDA.
 TORCH_INDEX ?=
 TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
@@ -58,6 +60,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions $(ACTIONS)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
+	$(BIN)/actionlint $(WORKFLOWS)
+	$(BIN)/zizmor --offline --no-progress --quiet $(ACTIONS) $(WORKFLOWS)
+	$(BIN)/hadolint Dockerfile
 
 docs: setup
 	$(BIN)/hfexport-bot workarounds list --update docs/extending.md

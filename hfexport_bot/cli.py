@@ -7,6 +7,7 @@ interrupted. Everything heavier than the schema is imported inside the command t
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hfexport_bot.action import action
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.commands import command, publish
 from hfexport_bot.list_commands import upstream, workarounds
@@ -30,9 +32,20 @@ from hfexport_bot.options import (
     reproducing,
     required,
     running,
+    settings_file,
 )
 from hfexport_bot.options import tree as tree_option
-from hfexport_bot.process import CLEAN, FINDINGS, ListWorkarounds, Process, carry_out, surroundings
+from hfexport_bot.process import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    INTERRUPTED,
+    USAGE,
+    ListWorkarounds,
+    Process,
+    carry_out,
+    surroundings,
+)
 from hfexport_bot.schema import Census, Report, VerdictKind
 from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
@@ -41,8 +54,6 @@ if TYPE_CHECKING:
     from hfexport_bot.execution.sides import RunCases
     from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
-
-USAGE, FAILED, INTERRUPTED = 2, 3, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -116,17 +127,25 @@ def check(process: Process, /, models: tuple[str, ...], tree: Path | None, **opt
 
 @cli.command()
 @comparing
+@settings_file
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table.")
 def detect(
-    repo: Path, base: str | None, head: str, records: tuple[Path, ...], files: Path | None, as_json: bool
+    repo: Path,
+    base: str | None,
+    head: str,
+    records: tuple[Path, ...],
+    files: Path | None,
+    settings: str | None,
+    as_json: bool,
 ) -> None:
     """Tell which model classes a change affects, and why; run nothing."""
     from rich.console import Console
 
     from hfexport_bot.commands import detect_affected
     from hfexport_bot.reporting.selection import print_selection, selection_json
+    from hfexport_bot.settings import SETTINGS_PATH
 
-    selection = detect_affected(repo, required(base), head, records, files)
+    selection = detect_affected(repo, required(base), head, records, files, settings or SETTINGS_PATH)
     if as_json:
         click.echo(selection_json(selection))
     else:
@@ -209,7 +228,7 @@ def schema(census: bool) -> None:
     click.echo(json.dumps(model.model_json_schema(mode="serialization"), indent=2))
 
 
-for each in (workarounds, upstream, plan, merge, report, publish, command):
+for each in (workarounds, upstream, plan, merge, report, publish, command, action):
     cli.add_command(each)
 
 
@@ -220,7 +239,12 @@ def main(
     list_targets: ListTargets | None = None,
 ) -> int:
     """Run the command line and return its exit code; ``run_cases`` and the lists stand in for the real runner's."""
-    process = Process(run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
+
+    def call(line: Sequence[str]) -> int:
+        click.echo(f"$ hfexport-bot {shlex.join(line)}", err=True)
+        return main(line, run_cases, list_workarounds, list_targets)
+
+    process = Process(call, run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),

@@ -30,6 +30,14 @@ class Amount(click.FloatRange):
         return number
 
 
+#: Another place of the settings file.
+settings_file = click.option(
+    "--settings",
+    metavar="PATH",
+    help="The settings file, by its path from the repository's root. Default: .github/hfexport.yml.",
+)
+
+
 def comparing(command: _Command) -> _Command:
     """The options of every command that compares two revisions."""
     return _with(
@@ -95,6 +103,7 @@ def running(command: _Command) -> _Command:
             is_flag=True,
             help="Run in an environment with what the revision's requirements want in other versions than installed.",
         ),
+        settings_file,
         click.option("--seconds", type=Amount(86_400), help="Wall time of one case."),
         click.option("--memory-gb", type=Amount(4_096), help="Memory of one case, GiB."),
         click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
@@ -250,9 +259,10 @@ def overrides_of(
     budget_minutes: float | None = None,
     models: tuple[str, ...] = (),
     reruns: int | None = None,
+    settings: str | None = None,
 ) -> Overrides:
     """What the options ask for instead of the settings file's values."""
-    from hfexport_bot.settings import Overrides
+    from hfexport_bot.settings import SETTINGS_PATH, Overrides
 
     return Overrides(
         backends=tuple(map(Backend, backends)),
@@ -270,6 +280,7 @@ def overrides_of(
         budget_minutes=budget_minutes,
         models=models,
         reruns=reruns,
+        settings=settings or SETTINGS_PATH,
     )
 
 

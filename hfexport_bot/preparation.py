@@ -38,7 +38,7 @@ from hfexport_bot.settings import (
     Settings,
     SettingsFile,
     combine,
-    read_settings,
+    read_both,
     require_known,
 )
 
@@ -71,7 +71,8 @@ class Surroundings:
 def one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tuple[Settings, RunnerSetup]:
     """The settings of a folder, or of the installed transformers, and how to set up its runner."""
     installed = place.layout is Layout.INSTALLED
-    file = SettingsFile() if installed else read_settings(FolderTree(place.root).read, str(place.root))
+    read, name = FolderTree(place.root).read, str(place.root)
+    file = SettingsFile() if installed else read_both(read, read, (name, name), overrides.settings)[0]
     settings = combine(file, file, overrides)
     tree = None if installed else place.root
     return settings, runner_setup(place.layout, tree, settings, settings.head_hooks, log_dir(around, "head"))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
 
-#: Exit codes: clean, or nothing affected; findings.
-CLEAN, FINDINGS = 0, 1
+#: Exit codes: clean, or nothing affected; findings; wrong usage or input; the run itself failed; interrupted.
+CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
 
@@ -37,9 +37,11 @@ ListWorkarounds = Callable[[], Sequence[WorkaroundInfo]]
 class Process:
     """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its lists.
 
-    Where cases are not run for real, targets are listed by a stand-in or not at all.
+    Where cases are not run for real, targets are listed by a stand-in or not at all. ``call`` runs another command line
+    in this process and returns its exit code.
     """
 
+    call: Callable[[Sequence[str]], int]
     debug: bool = False
     run_cases: RunCases | None = None
     list_workarounds: ListWorkarounds | None = None

@@ -118,7 +118,8 @@ class SettingsFile(_Section):
 
 class Overrides(BaseModel):
     """What the command line asks for; empty or None leaves it to the file. ``memory_gb`` is GiB; ``models`` are run
-    instead of what a change affects; ``reruns``: see `hfexport_bot.execution.session.run_session`."""
+    instead of what a change affects; ``reruns``: see `hfexport_bot.execution.session.run_session`; ``settings`` is the
+    path of the file, from a revision's root."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -137,6 +138,7 @@ class Overrides(BaseModel):
     budget_minutes: float | None = None
     models: tuple[str, ...] = ()
     reruns: int | None = None
+    settings: str = SETTINGS_PATH
 
 
 class Hooks(BaseModel):
@@ -179,15 +181,23 @@ class Settings(BaseModel):
 ReadFile = Callable[[str], bytes | None]
 
 
-def read_settings(read: ReadFile, revision: str) -> SettingsFile:
+def read_both(base: ReadFile, head: ReadFile, names: tuple[str, str], path: str) -> tuple[SettingsFile, SettingsFile]:
+    """Read the settings of two revisions. Raises what `read_settings` raises, and `UsageError` where neither has a file
+    of a ``path`` that is not the usual one."""
+    if path != SETTINGS_PATH and base(path) is None and head(path) is None:
+        raise UsageError(f"--settings: there is no {path} in {' or in '.join(dict.fromkeys(names))}")
+    return read_settings(base, names[0], path), read_settings(head, names[1], path)
+
+
+def read_settings(read: ReadFile, revision: str, file: str = SETTINGS_PATH) -> SettingsFile:
     """Read a revision's settings file; the defaults when it has none. ``revision`` names it in errors.
 
     Raises `UsageError` when it is no YAML, has an unknown key or a wrong value, or names a missing file.
     """
-    source = read(SETTINGS_PATH)
+    source = read(file)
     if source is None:
         return SettingsFile()
-    where = f"{SETTINGS_PATH} ({revision})"
+    where = f"{file} ({revision})"
     settings = _parse(source, where)
     for key, path in (
         ("cases", (settings.cases or "").partition(":")[0]),
@@ -234,23 +244,23 @@ def postponed(base: SettingsFile, head: SettingsFile) -> tuple[str, ...]:
     )
 
 
-def concerning(base: SettingsFile, head: SettingsFile) -> Asked:
+def concerning(base: SettingsFile, head: SettingsFile, path: str = SETTINGS_PATH) -> Asked:
     """What the settings of both revisions have to do with which models a change affects: the files that they name,
     checkpoints that are other ones, and findings that are accepted on one side only."""
     found = [_named_files(file) for file in (base, head)]
     globs = []
     for key in sorted(base.checkpoints.keys() | head.checkpoints.keys()):
         if base.checkpoints.get(key) != head.checkpoints.get(key):
-            globs += [(glob, f"its checkpoint changed in {SETTINGS_PATH}") for glob in (f"{key}/*", f"*/{key}/*")]
+            globs += [(glob, f"its checkpoint changed in {path}") for glob in (f"{key}/*", f"*/{key}/*")]
     for glob in sorted({entry.id for entry in {*base.accepted} ^ {*head.accepted}}):
-        globs.append((glob, f"the accepted finding {glob} changed in {SETTINGS_PATH}"))
+        globs.append((glob, f"the accepted finding {glob} changed in {path}"))
     keys = ", ".join(f"`{key}`" for key in postponed(base, head))
     return Asked(
         hooks=found[0] | found[1],
         renamed=frozenset(found[0].keys() ^ found[1].keys()),
         globs=tuple(globs),
         postponed=f"{AFTER_MERGE}: {keys}" if keys and not globs else "",
-        file=SETTINGS_PATH,
+        file=path,
     )
 
 

@@ -37,14 +37,13 @@ from hfexport_bot.reporting import read_reports
 from hfexport_bot.sample import recorded_seconds, take_sample, without_done
 from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup, Shard
 from hfexport_bot.settings import (
-    SETTINGS_PATH,
     Hooks,
     Overrides,
     combine,
     concerning,
     in_force,
     postponed,
-    read_settings,
+    read_both,
 )
 from hfexport_bot.shards import Plan, own_version, pack
 from hfexport_bot.verdicts.blame import blamed
@@ -69,8 +68,8 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     git = Git(repo)
     pair = find_pair(git, base, head)
     base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
-    base_file = read_settings(base_tree.read, f"base, {pair.base[:12]}")
-    head_file = read_settings(head_tree.read, f"head, {pair.head[:12]}")
+    names = f"base, {pair.base[:12]}", f"head, {pair.head[:12]}"
+    base_file, head_file = read_both(base_tree.read, head_tree.read, names, overrides.settings)
     settings = combine(base_file, head_file, overrides)
     layout = detect_layout(head_tree)
     engines = engines_of(settings, layout, base_tree, head_tree)
@@ -79,14 +78,15 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     if overrides.models:
         selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
     else:
-        selection = select_changes(git, pair, layout, engines, reports, around.files, concerning(base_file, head_file))
+        asked = concerning(base_file, head_file, overrides.settings)
+        selection = select_changes(git, pair, layout, engines, reports, around.files, asked)
     every = plan(selection, settings, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, pair.base, pair.head)
     jobs = shards * (around.jobs or available_cpus())
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, jobs)
     late = [
-        f"`{key}` in {SETTINGS_PATH} takes effect after merge: base's value was used"
+        f"`{key}` in {overrides.settings} takes effect after merge: base's value was used"
         for key in postponed(base_file, head_file)
     ]
     files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]

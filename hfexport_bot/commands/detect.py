@@ -19,11 +19,16 @@ from hfexport_bot.plan import Engines
 from hfexport_bot.preparation import engines_of
 from hfexport_bot.reporting import read_reports
 from hfexport_bot.schema import Engine, Layout, Report
-from hfexport_bot.settings import Overrides, combine, concerning, read_settings
+from hfexport_bot.settings import SETTINGS_PATH, Overrides, combine, concerning, read_both
 
 
 def detect_affected(
-    repo: Path, base: str, head: str, records: Sequence[Path] = (), files: Path | None = None
+    repo: Path,
+    base: str,
+    head: str,
+    records: Sequence[Path] = (),
+    files: Path | None = None,
+    settings_file: str = SETTINGS_PATH,
 ) -> Selection:
     """What a change between the merge base of two revisions and ``head`` affects; nothing is run.
 
@@ -32,13 +37,13 @@ def detect_affected(
     git = Git(repo)
     pair = find_pair(git, base, head)
     base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
-    base_file = read_settings(base_tree.read, f"base, {pair.base[:12]}")
-    head_file = read_settings(head_tree.read, f"head, {pair.head[:12]}")
+    names = f"base, {pair.base[:12]}", f"head, {pair.head[:12]}"
+    base_file, head_file = read_both(base_tree.read, head_tree.read, names, settings_file)
     settings = combine(base_file, head_file, Overrides())
     layout = detect_layout(head_tree)
     engines = engines_of(settings, layout, base_tree, head_tree)
     reports = tuple(read_reports("--record", records))
-    return select_changes(git, pair, layout, engines, reports, files, concerning(base_file, head_file))
+    return select_changes(git, pair, layout, engines, reports, files, concerning(base_file, head_file, settings_file))
 
 
 def select_changes(

@@ -16,6 +16,7 @@ from hfexport_bot.settings import (
     combine,
     in_force,
     postponed,
+    read_both,
     read_settings,
 )
 
@@ -176,3 +177,13 @@ def test_accepted_findings_last_through_their_last_day() -> None:
     until = AcceptedEntry(id="b", reason="r", expires=date(2026, 3, 1))
     assert in_force((always, until), date(2026, 3, 1)) == ((always, until), ())
     assert in_force((always, until), date(2026, 3, 2)) == ((always,), (until,))
+
+
+def test_the_file_may_be_elsewhere() -> None:
+    files = {"tools/export.yml": b"reruns: 1", SETTINGS_PATH: b"reruns: 5"}
+    names = ("base", "head")
+    base, head = read_both(files.get, {}.get, names, "tools/export.yml")
+    assert (base.reruns, head.reruns) == (1, 2)
+    assert read_both({}.get, {}.get, names, SETTINGS_PATH) == (SettingsFile(), SettingsFile())
+    with pytest.raises(UsageError, match=r"--settings: there is no tools/other\.yml in base or in head"):
+        read_both(files.get, files.get, names, "tools/other.yml")

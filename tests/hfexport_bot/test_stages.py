@@ -205,6 +205,18 @@ def test_nothing_affected_has_no_shards_and_merges(changed: Any, tmp_path: Path)
     assert call("merge", "--plan", plan, "--out", tmp_path / "all") == 0
 
 
+def test_settings_may_lie_elsewhere(changed: Any, tmp_path: Path, capsys: Any) -> None:
+    changed.git("checkout", "-q", "main")
+    changed.commit({"tools/export.yml": "backends: [dynamo]\nfail-on: []\n"})
+    changed.git("checkout", "-q", "topic")
+    changed.git("rebase", "-q", "main")
+    arguments = ("--repo", changed.path, "--base", "main", "--out", tmp_path / "out", "--settings")
+    assert call("run", *arguments, "tools/export.yml", runner=Runner(["AModel"])) == 0
+    assert {case.id.backend.value for case in report_in(tmp_path / "out").cases} == {"dynamo"}
+    assert call("run", *arguments, "tools/none.yml") == 2
+    assert "--settings: there is no tools/none.yml in base" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("form", "begins"), [("markdown", "## Export check"), ("junit", "<?xml"), ("terminal", "\u250c")]
 )

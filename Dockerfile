@@ -1,0 +1,29 @@
+# The image of the action: everything that a run needs, pinned, and git.
+FROM python:3.11-slim-bookworm
+
+# Debian's current git: its old versions leave the archive, so a pinned one would not build for long.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends git \
+    && rm -rf /var/lib/apt/lists/* \
+    # GitHub mounts the checkout, which is another user's.
+    && git config --system --add safe.directory /github/workspace \
+    # For what runs a change's code: no rights, no home, no shell.
+    && useradd --system --no-create-home --shell /usr/sbin/nologin worker
+
+# torch by itself: the largest layer, and the one that changes least. This index has the build without CUDA.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_VERSION=2.13.0
+RUN pip install --no-cache-dir --disable-pip-version-check --index-url "$TORCH_INDEX" "torch==$TORCH_VERSION"
+
+WORKDIR /opt/hfexport-bot
+COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY exporters exporters
+COPY hfexport_bot hfexport_bot
+# The lock holds every version; what only development needs stays out.
+RUN pip install --no-cache-dir --disable-pip-version-check --constraint requirements.lock . \
+    && python -m compileall -q /usr/local/lib/python3.11/site-packages/hfexport_bot \
+    && hfexport-bot --version
+
+WORKDIR /github/workspace
+ENTRYPOINT ["hfexport-bot", "action"]
