@@ -336,8 +336,7 @@ class _Selecting:
                 causes={name: each.causes for name, each in why.items() if each.causes},
                 distances={name: each.distance for name, each in why.items()},
             )
-            if module.classes:
-                yield module
+            yield from (each for each in module.by_place() if each.classes)
 
     # -- what is not run -----------------------------------------------------------------------------------------
 

@@ -63,6 +63,23 @@ class AffectedModule:
         """What of the change leads to a class."""
         return self.causes.get(class_name) or frozenset({self.reason_of(class_name)})
 
+    def by_place(self) -> tuple[AffectedModule, ...]:
+        """Itself; for a file that moved, beside it the classes that head no longer has, where base had them."""
+        if self.base is None or self.head is None or self.base == self.head:
+            return (self,)
+        there = {*self.head_classes, *self.head_generating}
+        old = tuple(name for name in self.base_classes if name not in there)
+        generating = tuple(name for name in self.base_generating if name not in there)
+        gone = replace(
+            self, head=None, base_classes=old, base_generating=generating, head_classes=(), head_generating=()
+        )
+        kept = replace(
+            self,
+            base_classes=tuple(name for name in self.base_classes if name not in old),
+            base_generating=tuple(name for name in self.base_generating if name not in generating),
+        )
+        return kept, gone
+
 
 @dataclass(frozen=True)
 class Selection:

@@ -9,7 +9,9 @@ from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import detect_layout
 from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, AffectedModule, Selection
 from hfexport_bot.changes.tree import MappingTree
-from hfexport_bot.schema import Layout
+from hfexport_bot.plan import plan_cases
+from hfexport_bot.sample import candidates
+from hfexport_bot.schema import Backend, Layout, Shapes, Task
 
 
 def model(*names: str, text: str = "Text.", value: int = 1, header: str = "") -> str:
@@ -85,6 +87,22 @@ def test_added_and_deleted_files_have_one_side() -> None:
     assert old.reason == "Old was removed in modeling_old.py"
     assert (new.base, new.base_classes, new.head_classes) == (None, (), ("New",))
     assert new.reason == "New was added in modeling_new.py"
+
+
+def test_a_model_that_is_renamed_with_its_file_is_removed_there_and_new_here() -> None:
+    before, after = {"zoo/modeling_old.py": model("Old", "Kept")}, {"zoo/modeling_new.py": model("New", "Kept")}
+    kept, gone = run(before, after, moves={"zoo/modeling_old.py": "zoo/modeling_new.py"}).affected
+    assert (kept.base_classes, kept.head_classes) == (("Kept",), ("New", "Kept"))
+    assert gone.base is not None
+    assert (gone.base.model, gone.head, gone.base_classes, gone.classes) == ("zoo/modeling_old", None, *[("Old",)] * 2)
+    cases = plan_cases(Selection((kept, gone)), [Backend.DYNAMO], [Shapes.DYNAMIC], [Task.FORWARD])
+    assert {f"{case.id.model}/{case.id.class_name}": (case.base_module, case.head_module) for case in cases} == {
+        "zoo/modeling_new/New": (None, "zoo/modeling_new.py"),
+        "zoo/modeling_new/Kept": ("zoo/modeling_old.py", "zoo/modeling_new.py"),
+        "zoo/modeling_old/Old": ("zoo/modeling_old.py", None),
+    }
+    keys = {each.key for each in candidates(cases, Selection((kept, gone)), {}, {})}
+    assert keys == {(case.id.model, case.id.class_name) for case in cases}
 
 
 def test_moved_file_is_run_even_with_the_same_code() -> None:
