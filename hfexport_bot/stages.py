@@ -120,6 +120,7 @@ def plan(
     """
     from hfexport_bot.commands import plan_change, plan_sweep
     from hfexport_bot.github.outputs import append_outputs
+    from hfexport_bot.reporting.summary import plural
 
     around = replace(surroundings(process, jobs, None, quiet), records=records, rest=rest, files=files)
     overrides = overrides_of(**options)
@@ -143,7 +144,7 @@ def plan(
     if as_json:
         click.echo(made.dump(), nl=False)
     elif not quiet:
-        click.echo(f"{len(made.cases)} cases in {len(made.shards)} shards: {out}")
+        click.echo(f"{plural(len(made.cases), 'case')} in {plural(len(made.shards), 'shard')}: {out}")
     return CLEAN
 
 

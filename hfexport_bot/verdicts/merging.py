@@ -42,7 +42,8 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         elif lacking:
             failures.append(f"{name} lacks {len(lacking)} of its cases")
         if report and len(own) < len(report.cases):
-            notes.append(f"{name} told of {len(report.cases) - len(own)} cases that it was not asked for: left out")
+            others = [str(case.id) for case in report.cases if case.id not in own]
+            notes.append(f"{name} told of what it was not asked for, which is left out: {_listed(others)}")
     there = [shards[number] for number in sorted(shards)]
     place = {case.id: at for at, case in enumerate(plan.cases)}
 
@@ -78,7 +79,7 @@ def against(sweep: Report, baseline: Report, plan: Plan, today: date) -> Report:
     judged = make_cases(planned, before, heads, accepted=accepted, drift=plan.settings.drift)
     blames = {case.id: case.blame for case in sweep.cases}
     gone = sorted(str(case) for case in before.keys() - {case.id for case in plan.cases})
-    notes = [f"{len(gone)} cases of the baseline are not in this sweep: {_listed(gone)}"] if gone else []
+    notes = [f"in the baseline, not in this sweep: {_listed(gone)}"] if gone else []
     versions = merged_versions({"base": baseline.versions, "head": sweep.versions})
     return sweep.model_copy(
         update={
