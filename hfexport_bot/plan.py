@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hfexport_bot.changes.expectations import Expectation
 from hfexport_bot.changes.layout import EXPORTERS
 from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.errors import UsageError
@@ -89,6 +90,26 @@ def plan_cases(
                     if case is not None:
                         cases[case.id] = case
     return tuple(cases.values())
+
+
+def plan_entries(
+    planned: Sequence[PlannedCase],
+    entries: Collection[Expectation],
+    selection: Selection,
+    backends: Sequence[Backend],
+    shapes: Sequence[Shapes],
+    engines: Engines,
+) -> tuple[PlannedCase, ...]:
+    """Cases of the entries for expected failures of which a plan has none: in tasks that it does not ask for, or else
+    in any kind of shapes."""
+    theirs = Engines(*(tuple({Engine.REPO} & {*side}) for side in (engines.base, engines.head)))
+    more: dict[CaseId, PlannedCase] = {}
+    for kinds in (shapes, tuple(Shapes)):
+        there = [*(case.id for case in planned), *more]
+        left = [entry for entry in entries if not any(map(entry.covers, there))]
+        every = plan_cases(selection, backends, kinds, tuple(Task), (), theirs) if left else ()
+        more |= {case.id: case for case in every if any(entry.covers(case.id) for entry in left)}
+    return tuple(more.values())
 
 
 def not_planned(selection: Selection, tasks: Sequence[Task]) -> Iterator[NotRun]:

@@ -157,6 +157,7 @@ class Settings(BaseModel):
 
     fail_on: tuple[VerdictKind, ...]
     accepted: tuple[AcceptedEntry, ...]
+    head_accepted: tuple[AcceptedEntry, ...] = ()
     limits: Limits
     drift: DriftSettings
     seed: int
@@ -213,6 +214,7 @@ def combine(base: SettingsFile, head: SettingsFile, overrides: Overrides) -> Set
     return Settings(
         fail_on=overrides.fail_on or base.fail_on,
         accepted=base.accepted,
+        head_accepted=head.accepted,
         limits=_limits(base.limits, overrides),
         drift=base.drift,
         seed=base.seed,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
 from hfexport_bot.changes.configurations import Edges, configuration_edges
+from hfexport_bot.changes.expectations import is_told_by_expectations
 from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
@@ -81,7 +82,8 @@ def select(
             found = selecting.selection(installs.altered)
         named = classes_named(asked, changes, selecting.touched, selecting.public, (base, head), layout)
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
-    not_run = [*found.not_run, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
+    told = [entry for entry in found.not_run if not is_told_by_expectations(entry, asked.sources)]
+    not_run = [*told, *(NotRun(kind="file", name=path, reason=reason) for path in by_exporters.unused)]
     if installs.altered is None:
         not_run += [NotRun(kind="file", name=change.path, reason=SAME_NEEDS) for change in installs.changes]
     if hits is None:

@@ -36,6 +36,7 @@ class Asked:
         globs: case ids, as globs, that the change says something new of, each with the reason to run them.
         postponed: why the settings file selects no model otherwise; empty where it does, or did not change.
         file: the path of the settings file.
+        sources: other files that globs come from.
     """
 
     hooks: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Asked:
     globs: tuple[tuple[str, str], ...] = ()
     postponed: str = ""
     file: str = ""
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def classes_named(
 ) -> Named:
     """Find them. ``touched``: the Python files with code that changed or uses what did."""
     found: dict[str, dict[str, list[str]]] = {}
-    files: set[str] = set()
+    files: set[str] = {*asked.sources}
 
     def add(path: str, names: Iterable[str], reason: str) -> None:
         for name in names:

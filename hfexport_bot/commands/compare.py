@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from hfexport_bot.changes.expectations import changed_expectations, expectation_files, read_expectations
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import as_given
@@ -21,7 +22,7 @@ from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.execution.sides import SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase, not_planned
+from hfexport_bot.plan import PlannedCase, not_planned, plan_entries
 from hfexport_bot.preparation import (
     Prepared,
     Surroundings,
@@ -48,6 +49,7 @@ from hfexport_bot.settings import (
 from hfexport_bot.shards import Plan, own_version, pack
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
+from hfexport_bot.verdicts.expectations import Expectations, of_accepted
 from hfexport_bot.verdicts.exporter_targets import lost_targets
 from hfexport_bot.verdicts.reaching import reach_more
 from hfexport_bot.verdicts.stability import may_be_chance
@@ -81,6 +83,9 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
         asked = concerning(base_file, head_file, overrides.settings)
         selection = select_changes(git, pair, layout, engines, reports, around.files, asked)
     every = plan(selection, settings, engines)
+    if layout is Layout.TRANSFORMERS and Engine.REPO in (*engines.base, *engines.head):
+        entries = changed_expectations(base_tree, head_tree).values()
+        every += plan_entries(every, entries, selection, settings.backends, settings.shapes, engines)
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, pair.base, pair.head)
     jobs = shards * (around.jobs or available_cpus())
@@ -151,12 +156,15 @@ def run_change(
                 lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
 
     accepted, expired = in_force(settings.accepted, around.today)
+    expected = _expectations(plan, planned, GitTree(git, base_sha), head_tree, around)
     report = Report(
         command="run",
         base=plan.base,
         head=plan.head,
         cases=blamed(
-            make_cases(planned, result.base, result.head, accepted, settings.drift, result.tries, result.eager),
+            make_cases(
+                planned, result.base, result.head, accepted, settings.drift, result.tries, result.eager, expected
+            ),
             head_tree,
             code.lines,
         ),
@@ -172,6 +180,18 @@ def run_change(
         shard=shard,
     )
     return Finished(report, report.failure)
+
+
+def _expectations(
+    plan: Plan, planned: Sequence[PlannedCase], base: GitTree, head: GitTree, around: Surroundings
+) -> Expectations:
+    """What either side expects to fail of the planned cases."""
+    accepted = (plan.settings.accepted, plan.settings.head_accepted)
+    entries = [of_accepted(in_force(each, around.today)[0]) for each in accepted]
+    if any(case.id.engine is Engine.REPO for case in planned):
+        paths = expectation_files({*base.blobs(), *head.blobs()}, {case.id.model for case in planned})
+        entries = [(*own, *read_expectations(tree, paths)) for own, tree in zip(entries, (base, head), strict=True)]
+    return Expectations(*entries)
 
 
 def _commits(git: Git, plan: Plan) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hfexport_bot.changes.affected import select
+from hfexport_bot.changes.expectations import with_expectations
 from hfexport_bot.changes.exporters import recorded_hits
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import detect_layout
@@ -54,5 +55,6 @@ def select_changes(
     recorded = recorded_hits(reports)
     changes, notes = listed_changes(git, pair, files)
     trees = GitTree(git, pair.base), GitTree(git, pair.head)
+    asked = with_expectations(asked, *trees) if runs_theirs and layout is Layout.TRANSFORMERS else asked
     found = select(changes, *trees, layout, recorded if runs_theirs else None, asked, recorded_builds(reports))
     return replace(found, notes=(*pair.notes, *notes))

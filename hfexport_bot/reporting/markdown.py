@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
+from hfexport_bot.reporting.expectations import ExpectationLine, expectation_lines
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import (
     Cause,
@@ -159,6 +160,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
     yield Section("Eager outputs, on base's weights and inputs", "model", eager_changes(report.cases), _eager)
+    yield Section("Expectations", "entry", expectation_lines(report.cases), _expectation)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
@@ -182,6 +184,10 @@ _BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.
 
 def _eager(change: tuple[CaseReport, str]) -> str:
     return f"- {code(change[0].id.class_name)}: {code(change[1], 600)}"
+
+
+def _expectation(line: ExpectationLine) -> str:
+    return f"- {code(line.entry)}, {line.said}" + (f" ({code(line.reason)})" if line.reason else "")
 
 
 def _not_run(item: NotRun) -> str:

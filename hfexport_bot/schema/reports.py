@@ -42,6 +42,14 @@ class Blame(Record):
     source: tuple[str, ...] = ()
 
 
+class Expected(Record):
+    """An entry by which the repository expects a case to fail, and what the change does to it."""
+
+    entry: Said
+    reason: Said = ""
+    change: Literal["in force", "added", "removed"]
+
+
 class CaseReport(Record):
     """One case in the report: ``outcome``, ``stage``, ``message``, ``seconds`` and ``components`` are head's (base's
     for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure."""
@@ -60,6 +68,7 @@ class CaseReport(Record):
     details: tuple[str, ...] = ()
     eager: EagerChange | None = None
     blame: Blame | None = None
+    expected: Expected | None = None
 
 
 class NotRun(Record):

@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 
 from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, CaseReport, EagerChange, Outcome, OutcomeKind, Report, VerdictKind
+from hfexport_bot.schema import CaseId, CaseReport, EagerChange, Expected, Outcome, OutcomeKind, Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
+from hfexport_bot.verdicts.expectations import NONE_EXPECTED, Expectations, is_accepted, must_pass, said_of
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.stability import how_often, is_stable
@@ -31,6 +32,7 @@ def make_cases(
     drift: DriftSettings = DEFAULT_DRIFT,
     tries: Mapping[CaseId, Tries] | None = None,
     eager: Mapping[CaseId, EagerChange] | None = None,
+    expectations: Expectations = NONE_EXPECTED,
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
@@ -38,9 +40,13 @@ def make_cases(
     no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
     entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one;
     ``tries`` are all outcomes of the cases that were run again, ``eager`` tells how eager's outputs moved.
+    ``expectations`` are both sides' own entries for failures, accepted findings among them.
     """
     again, moved = tries or {}, eager or {}
-    cases = [_case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id)) for case in planned]
+    cases = [
+        _case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id), expectations.of(case.id))
+        for case in planned
+    ]
     return tuple(case.model_copy(update={"eager": moved.get(case.id) or _same_eager(case)}) for case in cases)
 
 
@@ -51,6 +57,7 @@ def _case(
     entry: AcceptedEntry | None,
     drift: DriftSettings,
     tries: Tries | None,
+    expected: Expected | None,
 ) -> CaseReport:
     before = _base_side(case, base)
     after: Side = ABSENT if case.head_module is None else head.get(case.id, NO_RESULT)
@@ -68,7 +75,8 @@ def _case(
             interface, drifted = interface_changes(old, new), drifts(old, new, drift)
 
     facts = Facts(
-        accepted=entry is not None,
+        accepted=is_accepted(entry is not None, expected),
+        must_pass=must_pass(expected, new),
         stable=tries is None or is_stable(tries),
         interface_moved=bool(interface),
         drifted=bool(drifted),
@@ -81,7 +89,9 @@ def _case(
         details += how_often(tries)
     if verdict is VerdictKind.CHANGED and old:
         details.append(f"before: {describe(old)}")
-    if entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
+    if expected and not (entry and expected.change == "in force"):
+        details += said_of(expected, new)
+    elif entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
         details.append(_why_accepted(entry))
     return CaseReport(
         id=case.id,
@@ -96,6 +106,7 @@ def _case(
         base=old,
         head=new,
         details=tuple(details),
+        expected=expected,
     )
 
 

@@ -28,13 +28,14 @@ Side = Outcome | Missing
 class Facts:
     """What the table needs to know beyond the two outcomes.
 
-    ``accepted``: a valid entry of the base revision's settings accepts this finding. ``stable``: reruns
-    agreed, or none was needed. ``same_graph``: graphs, constants and exporters are the same on both
-    sides. ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both
+    ``accepted``: a valid entry of the base revision accepts this failure. ``must_pass``: the change removes that
+    entry. ``stable``: reruns agreed, or none was needed. ``same_graph``: graphs, constants and exporters are the same
+    on both sides. ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both
     failures have one signature.
     """
 
     accepted: bool = False
+    must_pass: bool = False
     stable: bool = True
     same_graph: bool = False
     interface_moved: bool = False
@@ -50,9 +51,10 @@ def judge(base: Side, head: Side, facts: Facts) -> VerdictKind:
     base absent                   ``new``
     base not run                  ``no-baseline``
     reruns disagree               ``flaky``
+    fails, and must pass          ``regression``
     pass, then anything else      ``regression``; ``known`` when an accepted entry covers it
     anything else, then pass      ``fixed``
-    fails on both sides           ``known`` with one kind, stage and signature, otherwise ``changed``
+    fails on both sides           ``known`` when accepted, or with one kind, stage and signature, otherwise ``changed``
     passes on both sides          ``interface``, ``drift``, ``unchanged`` or ``ok``, in this order
     ============================  ===================================================================
 
@@ -68,6 +70,8 @@ def judge(base: Side, head: Side, facts: Facts) -> VerdictKind:
         return VerdictKind.FLAKY
 
     passed, passes = base.kind is OutcomeKind.PASS, head.kind is OutcomeKind.PASS
+    if facts.must_pass and not passes:
+        return VerdictKind.REGRESSION
     if passed and passes:
         return _both_pass(facts)
     if passed:
@@ -75,7 +79,7 @@ def judge(base: Side, head: Side, facts: Facts) -> VerdictKind:
     if passes:
         return VerdictKind.FIXED
     same = facts.alike and base.kind is head.kind and base.stage == head.stage
-    return VerdictKind.KNOWN if same else VerdictKind.CHANGED
+    return VerdictKind.KNOWN if same or facts.accepted else VerdictKind.CHANGED
 
 
 def _one_sided(base: Side, head: Side) -> VerdictKind:

@@ -83,9 +83,15 @@ def test_a_head_that_was_not_run_has_no_verdict(base: str) -> None:
 
 
 @pytest.mark.parametrize(("base", "head", "letter"), decided())
-def test_accepting_only_turns_regressions_into_known(base: str, head: str, letter: str) -> None:
+def test_a_failure_that_is_accepted_is_known(base: str, head: str, letter: str) -> None:
     verdict = judge(side(base), side(head), Facts(accepted=True, alike=True))
-    assert verdict == ("known" if letter == "R" else LETTERS[letter])
+    assert verdict == ("known" if letter in "RC" else LETTERS[letter])
+
+
+@pytest.mark.parametrize(("base", "head", "letter"), decided())
+def test_what_must_pass_and_fails_is_a_regression_also_where_base_failed(base: str, head: str, letter: str) -> None:
+    verdict = judge(side(base), side(head), Facts(must_pass=True, alike=True))
+    assert verdict == ("regression" if letter in "RCK" else LETTERS[letter])
 
 
 @pytest.mark.parametrize(("base", "head", "letter"), decided())

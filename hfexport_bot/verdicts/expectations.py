@@ -1,0 +1,72 @@
+"""What a repository expects to fail, on both sides of a change, and what that makes of a case. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hfexport_bot.changes.expectations import Expectation
+from hfexport_bot.schema import CaseId, Expected, Outcome, OutcomeKind
+from hfexport_bot.settings import AcceptedEntry
+
+#: What is said of an entry that a change adds for what passes.
+NOT_NEEDED = "the entry is not needed: it passes"
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Both sides' entries, those that have expired left out."""
+
+    base: Sequence[Expectation] = ()
+    head: Sequence[Expectation] = ()
+
+    def of(self, case: CaseId) -> Expected | None:
+        """The entry that a case is expected to fail by, and what the change does to it.
+
+        It is in force where base has it and head does not give it up: as the same entry or as another one.
+        """
+        before, now = _covering(case, self.base), _covering(case, self.head)
+        if before is not None:
+            return _expected(before, "in force" if now else "removed")
+        return _expected(now, "added") if now else None
+
+
+#: Where nothing is known of any.
+NONE_EXPECTED = Expectations()
+
+
+def of_accepted(entries: Iterable[AcceptedEntry]) -> tuple[Expectation, ...]:
+    """The entries of the settings as expectations."""
+    return tuple(Expectation("accepted", each.id, each.reason, each.id) for each in entries)
+
+
+def must_pass(expected: Expected | None, head: Outcome | None) -> bool:
+    """Whether a case has to pass since its entry was removed; what could not be tried on head tells nothing."""
+    tells_nothing = head is None or head.kind in (OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC)
+    return expected is not None and expected.change == "removed" and not tells_nothing
+
+
+def is_accepted(by_settings: bool, expected: Expected | None) -> bool:
+    """Whether a failure is covered by an entry that base has and the change does not remove."""
+    return by_settings if expected is None else expected.change == "in force"
+
+
+def said_of(expected: Expected, head: Outcome | None) -> tuple[str, ...]:
+    """What is said of a case that an entry is for: nothing where it has no outcome, or the entry explains nothing."""
+    if head is None:
+        return ()
+    passes = head.kind is OutcomeKind.PASS
+    entry = f"{expected.entry}: {expected.reason}" if expected.reason else expected.entry
+    if expected.change == "removed":
+        return (f"its expectation was removed by this change{', and it passes' if passes else ''}: {entry}",)
+    if expected.change == "added":
+        return (f"{NOT_NEEDED}: {entry}" if passes else f"this change expects it to fail: {entry}",)
+    return () if passes else (f"expected to fail: {entry}",)
+
+
+def _covering(case: CaseId, entries: Iterable[Expectation]) -> Expectation | None:
+    return next((entry for entry in entries if entry.covers(case)), None)
+
+
+def _expected(entry: Expectation, change: str) -> Expected:
+    return Expected.model_validate({"entry": str(entry), "reason": entry.reason, "change": change})
