@@ -15,7 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hfexport_bot.runner.sources.cases import Unavailable, unavailable
-from hfexport_bot.runner.sources.kinds import VOCABULARY, derived_value, kind_value, open_value, smaller, tiny_value
+from hfexport_bot.runner.sources.kinds import (
+    VOCABULARY,
+    derived_value,
+    kind_value,
+    open_value,
+    smaller,
+    tiny_members,
+    tiny_value,
+)
 from hfexport_bot.schema import UnavailableCause
 
 _SPECIAL_TOKEN = re.compile(r"(\w+_)?token_(id|ids|index)|(\w+_)?suppress_tokens")
@@ -45,17 +53,17 @@ class CyclicConfig(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class _Manner:
-    """How to shrink: where special tokens move, and whether large dimensions of no kind shrink as well."""
+    """How to shrink: where special tokens move, and how hard what is of no kind shrinks as well (`kinds.smaller`)."""
 
     moved: dict[int, int]
-    harder: bool
+    harder: int
 
 
-def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, harder: bool = False) -> Any:
+def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, harder: int = 0) -> Any:
     """An instance of ``config_class`` with every dimension small.
 
     Special tokens move into the small vocabulary. ``given``: what a ``config.json`` says; its structure is kept, its
-    sizes shrink. ``harder``: for a model that is too big otherwise, an eighth of large dimensions of no known kind too.
+    sizes shrink. ``harder``: for a model that is too big otherwise, up to `HARDEST`; large numbers of no kind too.
     Raises ``Unavailable`` (invalid config, missing library, hub access) with the class's own error.
     """
     _require_config_class(config_class)
@@ -228,8 +236,8 @@ def _tiny_fields(config_class: Any, default: Any, manner: _Manner, given: Mappin
             fields[name] = kind_value(name, declared, 1 << 30)
         elif (tiny := _tiny_field(name, value, nested, declared, manner)) is not None:
             fields[name] = tiny
-        elif isinstance(value, Mapping) and name in given:
-            fields[name] = dict(value)
+        elif name in given:
+            fields[name] = tiny_members(value)
     _shorten_convolutions(declared, fields)
     _shrink_rope_sections(default, declared, fields)
     _keep_every_kind_of_layer(config_class, default, declared, given, fields)
@@ -244,7 +252,7 @@ def _tiny_field(name: str, value: Any, derived: Any, declared: dict[str, Any], m
     if tiny is None and value is None and derived is None:
         tiny = open_value(name, declared)
     if tiny is None and manner.harder:
-        tiny = smaller(name, derived if value is None else value)
+        tiny = smaller(name, derived if value is None else tiny_members(value), manner.harder)
     return tiny
 
 
@@ -316,7 +324,9 @@ def _keep_every_kind_of_layer(
         ]  # they share one block's weights
     depth = len(chosen)
     if lists or field in declared:
-        fields.update({name: [value[index] for index in chosen] for name, value in lists.items()})
+        for name, full in lists.items():
+            tiny = fields[name] if len(fields[name]) == len(full) else full
+            fields[name] = [tiny[index] for index in chosen]
         if kinds and field in declared:
             fields[field] = [kinds[index] for index in chosen]
     else:  # derived from the depth: go as deep as the last kind's first layer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 VOCABULARY = 256
@@ -119,6 +119,8 @@ _DIMENSION = re.compile(r"\w*(dims?|channels?|sizes?|units|bins|planes|embedding
 _NO_DIMENSION = re.compile(r"\w*(kernel|image|patch|window|vocab|stride|dilation|chunk|group|rope)\w*")
 _LARGE = 96
 _SHARE = 8
+#: The last that `smaller` takes: a size of millions is a few dozen then.
+HARDEST = 6
 
 
 def _by_kind(name: str, default: int) -> int | None:
@@ -259,21 +261,38 @@ def open_value(name: str, declared: dict[str, Any]) -> Any:
     return _LEFT_OPEN.get(name)
 
 
-def smaller(name: str, value: Any) -> Any:
-    """An eighth of each large dimension in ``value``, lists of lists included, and no multiple of widths and depths;
-    None where none is in it."""
+def tiny_members(value: Any) -> Any:
+    """``value`` with each size of a known kind in the objects that it is made of tiny: what a ``config.json`` says in
+    an object of its own, or in a list of them."""
+    if isinstance(value, Mapping):
+        declared = dict(value)
+        tiny = {name: tiny_value(name, item, declared) for name, item in declared.items()}
+        return {name: tiny_members(item) if tiny[name] is None else tiny[name] for name, item in declared.items()}
+    return [tiny_members(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def smaller(name: str, value: Any, harder: int) -> Any:
+    """A share of each large number in ``value``, lists and objects included, and no multiple of widths and depths; None
+    where none is in it.
+
+    ``harder``: 1 for an eighth of what is a dimension by its name; from 2 on also of all others, then an eighth of that
+    each time.
+    """
     if name in ("width_coefficient", "depth_coefficient"):
         return 1.0
-    if not _DIMENSION.fullmatch(name) or _NO_DIMENSION.fullmatch(name):
-        return None
-    shrunk = _eighths(value)
+    shrunk = _shrunk(name, value, harder)
     return None if shrunk == value else shrunk
 
 
-def _eighths(value: Any) -> Any:
+def _shrunk(name: str, value: Any, harder: int) -> Any:
+    if isinstance(value, Mapping):
+        return {inner: _shrunk(inner, item, harder) for inner, item in value.items()}
+    if _NO_DIMENSION.fullmatch(name) or not (harder > 1 or _DIMENSION.fullmatch(name)):
+        listed = isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value)
+        return [_shrunk("", item, harder) for item in value] if listed else value
     if isinstance(value, (list, tuple)):
-        return [_eighths(item) for item in value]
-    return max(value // _SHARE, 16) if type(value) is int and value >= _LARGE else value
+        return [_shrunk(name, item, harder) for item in value]
+    return max(value // _SHARE ** max(1, harder - 1), 16) if type(value) is int and value >= _LARGE else value
 
 
 def _keeps_stages(declared: dict[str, Any]) -> bool:

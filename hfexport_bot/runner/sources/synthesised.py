@@ -24,6 +24,7 @@ from hfexport_bot.runner.sources.configs import (
     tiny_config,
 )
 from hfexport_bot.runner.sources.inputs import build_inputs
+from hfexport_bot.runner.sources.kinds import HARDEST
 from hfexport_bot.runner.sources.media import needed_modalities
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.sizes import count_parameters, on_meta
@@ -129,21 +130,40 @@ def _fitting_config(
     """A tiny configuration whose model is small enough, told without building it; with ever more sizes shrunk. Also
     whether that could be told."""
     source = _source(model_class)
-    count = 0
-    for harder in (False, True):
-        config = tiny_config(config_class, given, harder=harder)
-        settle_rope_sections(config, "mrope_section" in source)
-        if needed_modalities(model_class):
-            settle_media_tokens(config, source)
-        configure(config)
+    count = before = 0
+    for harder in range(HARDEST + 1):
+        try:
+            config = tiny_config(config_class, given, harder=harder)
+            settle_rope_sections(config, "mrope_section" in source)
+            if needed_modalities(model_class):
+                settle_media_tokens(config, source)
+            configure(config)
+        except Unavailable:
+            if not harder:
+                raise
+            continue  # its numbers do not go together any more
         model = on_meta(model_class, config)
-        if model is None or (count := count_parameters(model)) <= MAX_PARAMETERS:
-            return config, model is not None
+        if model is None:
+            if not harder:
+                return config, False
+            continue
+        count = count_parameters(model)
+        if count <= MAX_PARAMETERS:
+            return config, True
+        if harder > 1 and count == before:
+            break  # no number of the configuration leads to its size
+        before = count
     raise Unavailable(
         UnavailableCause.TOO_BIG,
-        f"{model_class.__name__} has {count / 1e6:.1f} million parameters at its smallest; "
-        f"the limit is {MAX_PARAMETERS / 1e6:.0f} million",
+        f"{model_class.__name__} has {_rounded(count)} parameters as its configuration was made; "
+        f"the limit is {_rounded(MAX_PARAMETERS)}. A case function (`cases:` in the settings) can give a smaller one",
     )
+
+
+def _rounded(count: int) -> str:
+    if count >= 10**9:
+        return f"{count / 1e9:,.1f} billion"
+    return f"{count / 1e6:,.1f} million".replace(".0 ", " ")
 
 
 def _source(model_class: type) -> str:
@@ -161,7 +181,7 @@ def _build(model_class: Any, config: Any, seed: int, allowance: AbstractContextM
         with allowance:
             model: torch.nn.Module = model_class(config)
     except _TooBig as error:
-        raise Unavailable(UnavailableCause.TOO_BIG, f"{name} at its smallest {error}") from None
+        raise Unavailable(UnavailableCause.TOO_BIG, f"{name}, as its configuration was made, {error}") from None
     except Exception as error:
         doing = f"{name} cannot be built from a tiny {type(config).__name__}"
         raise unavailable(error, UnavailableCause.INVALID_CONFIG, doing) from error

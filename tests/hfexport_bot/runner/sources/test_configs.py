@@ -249,7 +249,7 @@ def test_sections_of_a_head_are_cut_in_their_shares() -> None:
 
 def test_large_dimensions_of_no_kind_shrink_only_where_a_model_is_too_big() -> None:
     assert tiny_config(VitsConfig).flow_size == VitsConfig().flow_size
-    assert tiny_config(VitsConfig, harder=True).flow_size == VitsConfig().flow_size // 8
+    assert tiny_config(VitsConfig, harder=1).flow_size == VitsConfig().flow_size // 8
 
 
 def test_no_more_experts_are_chosen_than_a_class_allows() -> None:

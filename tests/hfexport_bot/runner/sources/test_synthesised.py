@@ -322,11 +322,19 @@ def test_errors_of_a_constructor_have_their_causes(error: Exception, expected: U
 def test_a_model_that_stays_big_is_refused_before_it_takes_memory() -> None:
     def init(self: Any, config: Any) -> None:
         PreTrainedModel.__init__(self, config)
+        self.table = torch.nn.Linear(1_000_000, 2_000_000)
+
+    found, message = cause(own(__init__=init))
+    assert found == UnavailableCause.TOO_BIG
+    assert "2,000.0 billion parameters as its configuration was made; the limit is 5 million" in message
+
+
+def test_whatever_number_of_a_configuration_leads_to_the_size_shrinks() -> None:
+    def init(self: Any, config: Any) -> None:
+        PreTrainedModel.__init__(self, config)
         self.table = torch.nn.Linear(config.lattice, config.lattice * 1000)
 
-    found, message = cause(own(__init__=init, config_class=WideConfig))
-    assert found == UnavailableCause.TOO_BIG
-    assert "million" in message
+    assert find_model_case(own(__init__=init, config_class=WideConfig)).model.table.in_features <= 64
 
 
 def test_a_model_that_stays_big_is_refused_also_where_its_size_cannot_be_told_beforehand() -> None:
@@ -405,6 +413,29 @@ def test_the_config_file_beside_a_models_own_file_gives_its_structure(
     config = find_model_case(model_class).model.config
     assert (config.hidden_size, config.layer_types, config.activation) == (64, ["a", "b"], "silu")
     assert config.eos_token_id == 255
+
+
+def test_sizes_in_objects_and_lists_of_them_shrink_by_the_same_kinds(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"stages": [{"hidden_size": 7168, "depth": 30, "kind": "a"}, {"hidden_size": 2048, "depth": 5, "kind": "b"}],'
+        ' "head": {"hidden_size": 1024, "scale": 3, "inner": {"num_layers": 12}}}'
+    )
+    config = synthesised_case(folder_class(tmp_path), 0, config_file=tmp_path / "config.json").model.config
+    assert config.stages == [{"hidden_size": 64, "depth": 2, "kind": kind} for kind in "ab"]
+    assert config.head == {"hidden_size": 64, "scale": 3, "inner": {"num_layers": 2}}
+
+
+def test_sizes_of_no_kind_in_lists_of_objects_shrink_where_a_model_is_too_big(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"stages": [{"width": 7168, "kernel_size": 101}, {"width": 2048}]}')
+    model_class = folder_class(tmp_path)
+
+    class Staged(model_class):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.wide = torch.nn.Linear(config.stages[0]["width"], config.stages[1]["width"])
+
+    config = synthesised_case(Staged, 0, config_file=tmp_path / "config.json").model.config
+    assert config.stages == [{"width": 896, "kernel_size": 101}, {"width": 256}]
 
 
 def test_a_config_file_that_is_none_is_told(tmp_path: Path) -> None:
