@@ -25,6 +25,7 @@ from typing import IO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hfexport_bot.runner import processes
+from hfexport_bot.runner.crash_log import crash_text
 from hfexport_bot.runner.warmup import warm_up
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
@@ -50,6 +51,8 @@ RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None], Callab
 #: Seconds between two looks at what a case uses.
 _POLL_SECONDS = 0.1
 _MAX_LOG_BYTES = 32 << 20
+#: Of a log that are read for the stack of a crash.
+_LOG_TAIL_BYTES = 1 << 18
 _MAX_STAGE_EVENTS = 1_000
 _MAX_PROCESSES = 256
 #: Room left in a line for what the parent adds to a case's outcome.
@@ -194,10 +197,10 @@ class _Case:
         )
 
     def log_tail(self) -> str:
-        """The last lines of the case's log: where faulthandler wrote the stack of a crash."""
+        """What the case's log tells of a crash, whose stack faulthandler wrote there."""
         size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - 3_000))
-        text = self.log.read().decode(errors="replace").strip()
+        self.log.seek(max(0, size - _LOG_TAIL_BYTES))
+        text = crash_text(self.log.read().decode(errors="replace"))
         return f"\n{text}" if text else ""
 
 
