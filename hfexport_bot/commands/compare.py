@@ -51,7 +51,7 @@ from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import Expectations, of_accepted
 from hfexport_bot.verdicts.exporter_targets import lost_targets
-from hfexport_bot.verdicts.reaching import reach_more
+from hfexport_bot.verdicts.reaching import reach_more, share_of
 from hfexport_bot.verdicts.stability import may_be_chance
 from hfexport_bot.verdicts.unreached import changed_code
 
@@ -151,7 +151,8 @@ def run_change(
                     base = None if survey else setups.get("base")
                     return run_planned(cases, base, head, around, while_running, reruns)
 
-            planned, result = reach_more(code, planned, run(planned), run, layout)
+            own = share_of(code, plan.cases, planned, shard.number == 1, layout) if shard else code
+            planned, result = reach_more(own, planned, run(planned), run, layout)
             if shard is None or shard.number == 1:
                 lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
 

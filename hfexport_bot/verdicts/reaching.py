@@ -40,6 +40,15 @@ def reach_more(
     return (*planned, *more), both
 
 
+def share_of(
+    code: ChangedCode, every: Sequence[PlannedCase], mine: Sequence[PlannedCase], first: bool, layout: Layout
+) -> ChangedCode:
+    """What one of several jobs tries to reach: the files of its own classes, the ``first`` also those of no class."""
+    planned, own = ({file_of(case, layout) for case in cases} for cases in (every, mine))
+    kept = {file: each for file, each in code.statements.items() if file in own or (first and file not in planned)}
+    return replace(code, statements=kept)
+
+
 def _to_try(files: Mapping[str, object], planned: Sequence[PlannedCase], layout: Layout) -> tuple[PlannedCase, ...]:
     """The classes of each file with every switch that was not turned yet; where no class is of a file, some that the
     change affects."""
@@ -49,7 +58,7 @@ def _to_try(files: Mapping[str, object], planned: Sequence[PlannedCase], layout:
             plain.setdefault((case.id.model, case.id.class_name), case)
     chosen: dict[CaseId, PlannedCase] = {}
     for file in files:
-        own = [case for case in plain.values() if _file(case, layout) == file]
+        own = [case for case in plain.values() if file_of(case, layout) == file]
         chosen |= {case.id: case for case in (own or [*plain.values()])[:MAX_CLASSES]}
     there = {(case.id.model, case.id.class_name, case.id.variant) for case in planned}
     settled = {"backend": Backend.DYNAMO, "shapes": Shapes.DYNAMIC, "engine": Engine.OWN}
@@ -61,8 +70,11 @@ def _to_try(files: Mapping[str, object], planned: Sequence[PlannedCase], layout:
     )
 
 
-def _file(case: PlannedCase, layout: Layout) -> str:
+def file_of(case: PlannedCase, layout: Layout) -> str:
+    """The path of the modeling file that head has a case's class in; empty where it has none."""
     module = case.head_module or ""
+    if not module:
+        return ""
     return f"src/{module.replace('.', '/')}.py" if layout is Layout.TRANSFORMERS else module
 
 

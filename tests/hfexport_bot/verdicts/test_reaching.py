@@ -6,7 +6,7 @@ from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import Backend, CaseId, Layout, Outcome, OutcomeKind, Variant
-from hfexport_bot.verdicts.reaching import reach_more
+from hfexport_bot.verdicts.reaching import reach_more, share_of
 from hfexport_bot.verdicts.unreached import changed_code
 
 PATH = "zoo/modeling_tagger.py"
@@ -69,3 +69,14 @@ def test_only_some_classes_of_the_file_are_tried_and_of_other_files_none() -> No
     reach_more(CODE, planned, SessionResult(head={case.id: passing(2, 3) for case in planned}), runs, Layout.MODELING)
     assert {each.split("/")[2] for each in runs.surveyed} == {"A", "B", "C"}
     assert runs.run == []
+
+
+def test_several_jobs_share_the_files_that_they_try_to_reach() -> None:
+    source = "def f(x):\n    x = 1\n"
+    files = ("a.py", "b.py", "shared.py")
+    code = changed_code(MappingTree(dict.fromkeys(files, source)), dict.fromkeys(files, (2,)), (), Layout.MODELING)
+    every = [plan("A", Backend.ONNX, "a.py"), plan("B", Backend.ONNX, "b.py")]
+    first = share_of(code, every, every[:1], True, Layout.MODELING)
+    second = share_of(code, every, every[1:], False, Layout.MODELING)
+    assert ([*first.statements], [*second.statements]) == (["a.py", "shared.py"], ["b.py"])
+    assert first.lines == code.lines
