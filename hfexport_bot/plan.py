@@ -44,6 +44,7 @@ class _Kind(NamedTuple):
 def choose_engines(choice: EngineChoice, layout: Layout, base: bool, head: bool) -> Engines:
     """Who exports on each side, given what was asked for and whether the side's transformers has exporters.
 
+    Where base has them head's cases of that engine run also without: what base exported is lost, and they say so.
     Raises `UsageError` where the repository's engine was asked for and neither side has it.
     """
     if choice is EngineChoice.AUTO:
@@ -56,7 +57,7 @@ def choose_engines(choice: EngineChoice, layout: Layout, base: bool, head: bool)
         )
     own = (Engine.OWN,) if choice is EngineChoice.BOTH else ()
     repo = (Engine.REPO,)
-    return Engines(base=own + (repo if base else ()), head=own + (repo if head else ()))
+    return Engines(base=own + (repo if base else ()), head=own + repo)
 
 
 def plan_cases(

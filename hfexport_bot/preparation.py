@@ -80,8 +80,12 @@ def one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tu
 
 def engines_of(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
     """Who exports on each side, as the settings ask and the sides can."""
-    there = [exporters_of(tree, layout).read(EXPORTERS[layout]) is not None for tree in (base, head)]
-    return choose_engines(settings.engine, layout, *there)
+    return choose_engines(settings.engine, layout, *(has_exporters(tree, layout) for tree in (base, head)))
+
+
+def has_exporters(tree: Tree, layout: Layout) -> bool:
+    """Whether the transformers that a side is exported with has exporters of its own."""
+    return exporters_of(tree, layout).read(EXPORTERS[layout]) is not None
 
 
 def exporters_of(tree: Tree, layout: Layout) -> Tree:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hfexport_bot.changes.expectations import changed_expectations, expectation_files, read_expectations
 from hfexport_bot.changes.git import Git
-from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
+from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import as_given
 from hfexport_bot.changes.revisions import find_pair
 from hfexport_bot.changes.selection import Selection
@@ -22,12 +22,13 @@ from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.execution.sides import SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase, not_planned, plan_entries
+from hfexport_bot.plan import Engines, PlannedCase, not_planned, plan_entries
 from hfexport_bot.preparation import (
     Prepared,
     Surroundings,
     check_disabled,
     engines_of,
+    has_exporters,
     log_dir,
     plan,
     prepare,
@@ -105,7 +106,7 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
         cases=taken.planned,
         shards=pack(taken.planned, recorded_seconds(reports), shards),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
-        notes=(*selection.notes, *late),
+        notes=(*selection.notes, *late, *_lost_exporters(engines, layout, base_tree, head_tree)),
         sample=taken.sample,
         rerun=rerun_of(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
         modules=tuple(sorted({file.module for file in files})),
@@ -207,6 +208,13 @@ def _commits(git: Git, plan: Plan) -> tuple[str, str]:
     return shas
 
 
+def _lost_exporters(engines: Engines, layout: Layout, base: Tree, head: Tree) -> tuple[str, ...]:
+    """A note where base's cases of the checkout's own exporters have nothing to run with on head."""
+    if Engine.REPO not in engines.base or has_exporters(head, layout):
+        return ()
+    return (f"head has lost the checkout's own exporters, `{EXPORTERS[layout]}`: what base exports with them fails",)
+
+
 def _lost_targets(
     plan: Plan,
     planned: Sequence[PlannedCase],
@@ -218,7 +226,7 @@ def _lost_targets(
     """Notes on what the checkout's own exporters no longer find on head, or on why that is unknown."""
     theirs = [case for case in planned if case.id.engine is Engine.REPO]
     both = any(case.base_module for case in theirs) and any(case.head_module for case in theirs)
-    if around.list_targets is None or not both:
+    if around.list_targets is None or not both or not has_exporters(head_tree, plan.layout):
         return ()
     try:
         before, now = around.list_targets(base, plan.modules), around.list_targets(head, plan.modules)

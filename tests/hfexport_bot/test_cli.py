@@ -246,6 +246,23 @@ def test_a_checkouts_own_exporters_run_beside_ours(
         assert runner.calls[side][1] == [f"a/AModel/onnx/dynamic/forward{suffix}" for suffix in suffixes]
 
 
+@pytest.mark.parametrize(("engine", "suffixes"), [((), ["", "@repo"]), (("--engine", "repo"), ["@repo"])])
+def test_exporters_that_head_has_lost_are_asked_there_all_the_same(
+    repository: Any, out: Path, engine: tuple[str, ...], suffixes: list[str]
+) -> None:
+    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.git("rm", "-q", EXPORTERS)
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+
+    def targets(setup: RunnerSetup, modules: Sequence[str]) -> list[ExporterTarget]:
+        raise AssertionError("there is nothing to list")
+
+    _, runner = run(repository, out, "--backend", "onnx", *engine, targets=targets)
+    assert runner.calls["head"][1] == [f"a/AModel/onnx/dynamic/forward{suffix}" for suffix in suffixes]
+    assert [note for note in report_in(out).notes if f"lost the checkout's own exporters, `{EXPORTERS}`" in note]
+
+
 def test_an_earlier_report_tells_which_models_a_changed_patch_acts_on(repository: Any, out: Path) -> None:
     patch = "src/transformers/exporters/exporter_onnx.py"
     others = {name.replace("/a/", "/b/").replace("_a.", "_b."): text for name, text in CHECKOUT.items()}

@@ -120,11 +120,12 @@ def test_variants_and_engines_come_beside_the_plain_case() -> None:
         ("auto", "installed", True, True, (["own"], ["own"])),
         ("auto", "modeling", True, True, (["own"], ["own"])),
         ("both", "installed", True, True, (["own", "repo"], ["own", "repo"])),
-        ("repo", "transformers", True, False, (["repo"], [])),
+        ("repo", "transformers", True, False, (["repo"], ["repo"])),
+        ("auto", "transformers", True, False, (["own", "repo"], ["own", "repo"])),
         ("own", "transformers", True, True, (["own"], ["own"])),
     ],
 )
-def test_engines_are_those_that_are_there(
+def test_engines_are_those_that_are_there_and_those_that_head_has_lost(
     choice: str, layout: str, base: bool, head: bool, expected: tuple[list[str], list[str]]
 ) -> None:
     found = choose_engines(EngineChoice(choice), Layout(layout), base, head)
