@@ -46,7 +46,7 @@ from hfexport_bot.process import (
     carry_out,
     surroundings,
 )
-from hfexport_bot.schema import Census, Report, VerdictKind
+from hfexport_bot.schema import Census, Record, Report, VerdictKind
 from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
 if TYPE_CHECKING:
@@ -219,12 +219,16 @@ def reproduce(
 
 
 @cli.command()
-@click.option("--census", is_flag=True, help="The schema of what `cases --json` prints.")
-def schema(census: bool) -> None:
+@click.option("--census", "of", flag_value="census", help="The schema of what `cases --json` prints.")
+@click.option("--plan", "of", flag_value="plan", help="The schema of what `plan` writes.")
+def schema(of: str | None) -> None:
     """Print the JSON schema of report.json."""
     import json
 
-    model = Census if census else Report
+    from hfexport_bot.shards import Plan
+
+    models: dict[str | None, type[Record]] = {None: Report, "census": Census, "plan": Plan}
+    model = models[of]
     click.echo(json.dumps(model.model_json_schema(mode="serialization"), indent=2))
 
 

@@ -206,6 +206,14 @@ def test_nothing_affected_has_no_shards_and_merges(changed: Any, tmp_path: Path)
     assert call("merge", "--plan", plan, "--out", tmp_path / "all") == 0
 
 
+def test_the_schema_of_a_plan(changed: Any, tmp_path: Path, capsys: Any) -> None:
+    plan = planned(changed, tmp_path)
+    capsys.readouterr()
+    assert call("schema", "--plan") == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["properties"].keys() == json.loads(plan.read_text()).keys()
+
+
 def test_settings_may_lie_elsewhere(changed: Any, tmp_path: Path, capsys: Any) -> None:
     changed.git("checkout", "-q", "main")
     changed.commit({"tools/export.yml": "backends: [dynamo]\nfail-on: []\n"})
