@@ -79,6 +79,21 @@ def plain_modules(module: ast.Module) -> tuple[str, ...]:
     )
 
 
+def without_forward(module: ast.Module) -> tuple[str, ...]:
+    """The public classes that derive from ``PreTrainedModel`` and are no models only because they have no forward, in
+    the order of the file."""
+    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    return tuple(
+        name
+        for name, node in file.classes.items()
+        if not name.startswith("_")
+        and not name.endswith("PreTrainedModel")
+        and not _is_abstract(node)
+        and file.is_pretrained(name)
+        and not file.has_forward(name)
+    )
+
+
 def generating_classes(module: ast.Module) -> tuple[str, ...]:
     """Those of `model_classes` that have ``generate``: by the names of their bases, through classes of the file, they
     derive from ``GenerationMixin`` or from an imported model that is called like one that generates."""

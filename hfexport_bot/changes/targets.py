@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
@@ -15,6 +16,7 @@ from hfexport_bot.changes.modeling import (
     parse,
     plain_modules,
     public_model_classes,
+    without_forward,
 )
 from hfexport_bot.changes.selection import AffectedModule
 from hfexport_bot.changes.tree import Tree
@@ -39,12 +41,12 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
         found = {file: _classes(file, tree, class_name) for file in files}
         if class_name and not any(class_name in classes for classes in found.values()):
             known = [each for classes in found.values() for each in classes]
-            plain = [class_name] if class_name in _plain(files, tree) else []
-            said = _nearest(class_name, known) if not plain else f": {_wanting(plain)}"
+            lacking = _lacking(files, tree).of(class_name)
+            said = f": {lacking}" if lacking.names else _nearest(class_name, known)
             raise UsageError(f"{name}: no model class {class_name}{said}")
         if not any(found.values()):
             paths = ", ".join(file.path for file in files)
-            raise UsageError(f"{name}: no model class in {paths}: {_wanting(_plain(files, tree))}")
+            raise UsageError(f"{name}: no model class in {paths}: {_lacking(files, tree)}")
         for file, classes in found.items():
             chosen = [each for each in classes if class_name in (None, each)]
             kept = wanted.setdefault(file, [])
@@ -92,8 +94,11 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
         generating = _generating(file, tree, classes)
         if classes:
             modules.append(AffectedModule(None, file, (), classes, reason="every model", head_generating=generating))
-        elif plain := _plain([file], tree):
-            notes.append(f"{file.path} was left out: {_wanting(plain)}")
+        lacking = _lacking([file], tree)
+        if lacking.mute:
+            notes.append(f"{file.path}: left out for want of a forward: {_some(lacking.mute)}")
+        elif lacking.names and not classes:
+            notes.append(f"{file.path} was left out: {lacking}")
     if not modules:
         found = notes[:_NAMED] or [_WANTED if files else "no file is called modeling_*.py"]
         raise UsageError(f"no model class to try: {'; '.join(found)}")
@@ -131,7 +136,8 @@ def _find(
     model, _, class_name = name.rpartition("/")
     if model in catalogue:
         return catalogue[model], class_name
-    raise UsageError(f"unknown model {model or name!r}{_nearest(model or name, catalogue)}")
+    nearest = _nearest(model or name, catalogue, lambda near: _has_models(catalogue[near], tree))
+    raise UsageError(f"unknown model {model or name!r}{nearest}")
 
 
 def _classes(file: ModelFile, tree: Tree, class_name: str | None) -> tuple[str, ...]:
@@ -152,21 +158,53 @@ def _generating(file: ModelFile, tree: Tree, classes: Sequence[str]) -> tuple[st
     return tuple(name for name in classes if name in generating)
 
 
-def _plain(files: Iterable[ModelFile], tree: Tree) -> list[str]:
-    """The classes of some files that would be models if they derived from the right base."""
-    return [name for file in files for name in plain_modules(parse(tree.read(file.path) or b""))]
+@dataclass(frozen=True)
+class _Lacking:
+    """Classes that are nearly models: ``plain`` ones would derive from the right base, ``mute`` ones have a forward."""
+
+    plain: tuple[str, ...] = ()
+    mute: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.plain + self.mute
+
+    def of(self, name: str) -> _Lacking:
+        """The same of one class."""
+        return _Lacking(*(tuple(each for each in names if each == name) for names in (self.plain, self.mute)))
+
+    def __str__(self) -> str:
+        """What a model class is, and what these lack of it."""
+        said = [_WANTED]
+        if self.plain:
+            verb = "derives" if len(self.plain) == 1 else "derive"
+            said.append(f"{_some(self.plain)} {verb} from torch.nn.Module only, which no case function makes up for")
+        if self.mute:
+            said.append(f"{_some(self.mute)} {'has' if len(self.mute) == 1 else 'have'} no forward")
+        return "; ".join(said)
 
 
-def _wanting(plain: Sequence[str]) -> str:
-    """What a model class is, and which classes with a forward derive from something else."""
-    if not plain:
-        return _WANTED
-    names = ", ".join(plain[:_NAMED]) + (f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else "")
-    return f"{_WANTED}; {names} {'derives' if len(plain) == 1 else 'derive'} from torch.nn.Module only"
+def _lacking(files: Iterable[ModelFile], tree: Tree) -> _Lacking:
+    modules = [parse(tree.read(file.path) or b"") for file in files]
+    plain, mute = ([name for module in modules for name in each(module)] for each in (plain_modules, without_forward))
+    return _Lacking(tuple(plain), tuple(mute))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _has_models(files: Iterable[ModelFile], tree: Tree) -> bool:
+    try:
+        return any(_classes(file, tree, None) for file in files)
+    except UsageError:  # no Python
+        return False
+
+
+def _nearest(name: str, known: Iterable[str], accepted: Callable[[str], bool] = lambda near: True) -> str:
+    """The few ``known`` names nearest to ``name`` that would be ``accepted``, as the end of a message."""
     known = sorted(set(known))
-    inside = [each for each in known if each.startswith(f"{name}/")][:_NAMED]  # it is a folder of models
-    close = inside or difflib.get_close_matches(name, known, n=_NAMED, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    inside = [each for each in known if each.startswith(f"{name}/")]  # it is a folder of models
+    close = inside or difflib.get_close_matches(name, known, n=3 * _NAMED, cutoff=0.5)
+    told = list(itertools.islice(filter(accepted, close), _NAMED))
+    return f"; did you mean {' or '.join(told)}?" if told else ""

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hfexport_bot.runner.tree import TREE_PACKAGE
 from hfexport_bot.schema import Limits, SourceTry, Task, UnavailableCause, Variant
 
 Inputs = dict[str, Any]
 
 #: Errors of sockets, and of the libraries that download, by name: not all of these are installed everywhere.
-_NO_CONNECTION = {"ConnectionError", "ConnectError", "ConnectTimeout", "ProxyError", "gaierror"}
+_NO_CONNECTION = {
+    *("ConnectionError", "ConnectError", "ConnectTimeout", "ProxyError", "ReadTimeout", "URLError", "gaierror"),
+    *("ClientConnectionError", "NewConnectionError", "MaxRetryError"),
+}
+_UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EAFNOSUPPORT}
 _OF_THE_HUB = ("huggingface.co", "hf.co", "offline", "hf_hub", "local cache")
+
+#: Packages whose modules are the code under test: nothing that could be installed.
+_UNDER_TEST = ("tests", "transformers", TREE_PACKAGE)
 
 #: A repository's own function, see ``load_hook``.
 Hook = Callable[[str, int], Any]
@@ -91,11 +100,11 @@ def first_line(error: BaseException) -> str:
 
 
 def unavailable(error: Exception, otherwise: UnavailableCause, doing: str) -> Unavailable:
-    """``Unavailable`` for an error met while ``doing`` something: a missing package, the hub and a lack of memory are
-    recognised, anything else has the cause ``otherwise``."""
-    if isinstance(error, ImportError):
+    """``Unavailable`` for an error met while ``doing`` something: a missing package, a download and a lack of memory
+    are recognised, anything else has the cause ``otherwise``."""
+    if _is_of_a_library(error):
         cause = UnavailableCause.MISSING_LIBRARY
-    elif _is_about_the_hub(error):
+    elif any(_is_about_a_download(each) for each in _chain(error)):
         cause = UnavailableCause.HUB_ACCESS
     elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         cause = UnavailableCause.TOO_BIG
@@ -104,12 +113,24 @@ def unavailable(error: Exception, otherwise: UnavailableCause, doing: str) -> Un
     return Unavailable(cause, f"{doing}: {first_line(error)}")
 
 
-def _is_about_the_hub(error: BaseException | None) -> bool:
-    """Whether an error, or one that it comes from, is about a download: libraries wrap these, each in its own."""
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it comes from: libraries wrap these, each in its own."""
     while error is not None:
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        lowered = str(error).lower()
-        if kinds & _NO_CONNECTION or ("OSError" in kinds and any(word in lowered for word in _OF_THE_HUB)):
-            return True
-        error = error.__cause__
-    return False
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_of_a_library(error: Exception) -> bool:
+    """Whether an import failed for want of a library, and not of a module of the code under test."""
+    if not isinstance(error, ImportError):
+        return False
+    names = [each.name for each in _chain(error) if isinstance(each, ImportError) and each.name]
+    return not names or names[-1].partition(".")[0] not in _UNDER_TEST
+
+
+def _is_about_a_download(error: BaseException) -> bool:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & _NO_CONNECTION:
+        return True
+    lowered = str(error).lower()
+    return isinstance(error, OSError) and (error.errno in _UNREACHABLE or any(word in lowered for word in _OF_THE_HUB))

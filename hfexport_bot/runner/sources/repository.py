@@ -39,6 +39,8 @@ def load_hook(reference: str, tree: Path, load: Callable[[str], ModuleType]) -> 
         raise HookError(f"the repository has no file {path_text!r}, which its case function should be in")
     try:
         module = load(path_text)
+    except SystemExit as error:
+        raise HookError(f"importing {path_text!r} exits ({error.code})") from error
     except Exception as error:
         raise HookError(f"importing {path_text!r} failed: {first_line(error)}") from error
     hook = getattr(module, name, None)
@@ -62,6 +64,8 @@ def case_from_hook(wanted: Wanted) -> ModelCase | None:
             found = wanted.hook(name, seed)
     except ImportError as error:
         raise unavailable(error, UnavailableCause.MISSING_LIBRARY, "the repository's case function") from error
+    except SystemExit as error:
+        raise HookError(f"the case function exits ({error.code}) for {name}") from error
     except Exception as error:
         raise HookError(f"the case function raised for {name}: {first_line(error)}") from error
     if found is None:

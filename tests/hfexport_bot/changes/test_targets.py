@@ -96,7 +96,28 @@ def test_every_model_tells_which_files_it_leaves_out() -> None:
     assert [module.classes for module in modules] == [("A",)]
     assert notes[0] == "modeling_b.py was left out: syntax error, line 1: invalid syntax"
     assert notes[1].startswith("modeling_c.py was left out: a model class derives from")
-    assert notes[1].endswith("Net derives from torch.nn.Module only")
+    assert notes[1].endswith("Net derives from torch.nn.Module only, which no case function makes up for")
+
+
+def test_only_what_is_accepted_is_suggested() -> None:
+    files = {
+        "zoo/modeling_a.py": "class Net(nn.Module): ...",
+        "zoo/modeling_b.py": "def (",
+        "zoo/modeling_c.py": model("C"),
+    }
+    with pytest.raises(UsageError, match=r"unknown model 'zoo'; did you mean zoo/modeling_c\?$"):
+        find("zoo/*", tree=MappingTree(files), layout=Layout.MODELING)
+
+
+def test_a_class_without_a_forward_is_told_with_that_reason() -> None:
+    mute = "class Mute(PreTrainedModel):\n    pass\n"
+    tree = MappingTree({"modeling_a.py": model("A") + mute, "modeling_b.py": mute})
+    for name in ("a/Mute", "b", "modeling_b.py:Mute"):
+        with pytest.raises(UsageError, match="Mute has no forward"):
+            find(name, tree=tree, layout=Layout.MODELING)
+    modules, notes = every_model(tree, Layout.MODELING)
+    assert [module.classes for module in modules] == [("A",)]
+    assert notes == tuple(f"modeling_{x}.py: left out for want of a forward: Mute" for x in "ab")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ def test_a_hook_that_raises_is_told_with_its_error() -> None:
         find_model_case(Toy, hook=hook)
 
 
+def test_a_hook_that_exits_is_told() -> None:
+    def hook(class_name: str, seed: int) -> None:
+        raise SystemExit(0)
+
+    with pytest.raises(HookError, match=r"the case function exits \(0\) for Toy"):
+        find_model_case(Toy, hook=hook)
+
+
 def test_a_hook_that_lacks_a_library_is_unavailable() -> None:
     def hook(class_name: str, seed: int) -> None:
         import a_library_nobody_has  # type: ignore[import-not-found]  # noqa: F401

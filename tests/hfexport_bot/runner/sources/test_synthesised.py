@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import inspect
 import sys
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -306,6 +308,10 @@ def test_an_unknown_required_argument_is_named() -> None:
     [
         (ImportError("timm is required"), UnavailableCause.MISSING_LIBRARY),
         (OSError("We couldn't connect to 'https://huggingface.co' to load it"), UnavailableCause.HUB_ACCESS),
+        (urllib.error.URLError("Name or service not known"), UnavailableCause.HUB_ACCESS),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), UnavailableCause.HUB_ACCESS),
+        (ModuleNotFoundError("No module named 'timm'", name="timm.layers"), UnavailableCause.MISSING_LIBRARY),
+        (ModuleNotFoundError("No module named 'tests.utils'", name="tests.utils"), UnavailableCause.INVALID_CONFIG),
         (OSError("disk full"), UnavailableCause.INVALID_CONFIG),
         (AttributeError("no such field"), UnavailableCause.INVALID_CONFIG),
     ],
