@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hfexport_bot.execution.one_source import differ, source_of, why
 from hfexport_bot.execution.reruns import Reruns, Tries, run_again
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName, Sides
 from hfexport_bot.plan import PlannedCase
@@ -54,7 +55,8 @@ def run_session(
     """Run every case on each side that has its class.
 
     Head runs first. Base builds, runs in eager and traces each of its cases too; where it comes to the graphs and
-    numbers of head, from the same exporters, it ends there and has head's outcome, otherwise it runs on.
+    numbers of head, from the same exporters, it ends there and has head's outcome, otherwise it runs on. Where head's
+    inputs come from another source than base's, base runs again on that one, if it has it too.
 
     Args:
         base, head: how to set up each side's runner, whose ``jobs`` is replaced; no ``base``, no baseline.
@@ -97,7 +99,7 @@ class _Session:
             case.id: CaseRequest(id=case.id, module=case.head_module) for case in self._planned if case.head_module
         }
         self._head = self._sides.run({"head": tuple(requests.values())}).get("head", {})
-        base = self._run_base() if self._has_base else {}
+        base = self._on_one_source(self._run_base()) if self._has_base else {}
         eager = self._compare_eager(requests, base)
         tries = {}
         if reruns is not None and base and not self._sides.fatal:
@@ -129,6 +131,27 @@ class _Session:
         found = self._sides.run({"base": tuple(self._twins.values())}).get("base", {})
         return {case_id: self._whole(case_id, outcome) for case_id, outcome in found.items()}
 
+    def _on_one_source(self, base: dict[CaseId, Outcome]) -> dict[CaseId, Outcome]:
+        """Base's outcomes, those on another source than head's had again on head's; head's are told of it."""
+        apart = [id_ for id_ in base if id_ in self._head and differ(base[id_], self._head[id_])]
+        again = {
+            id_: self._twins[id_].model_copy(update={"source": source_of(self._head[id_])})
+            for id_ in apart
+            if source_of(base[id_]) is not source_of(self._head[id_])
+        }
+        found = self._sides.run({"base": tuple(again.values())}, told=False).get("base", {})
+        for id_ in apart:
+            head, second = self._head[id_], found.get(id_)
+            told = why(base[id_], head)
+            if second is not None and second.source and not differ(second, head):
+                self._twins[id_] = again[id_]
+                base[id_] = self._whole(id_, second)
+                told += f"; base was run again on {head.source} too"
+            else:
+                told += ": the sides' inputs and graphs are not compared"
+            self._head[id_] = head.model_copy(update={"notes": (*head.notes, told[:MAX_MESSAGE_CHARS])})
+        return base
+
     def _compare_eager(
         self, requests: Mapping[CaseId, CaseRequest], base: Mapping[CaseId, Outcome]
     ) -> dict[CaseId, EagerChange]:
@@ -137,6 +160,7 @@ class _Session:
             requests[id_].model_copy(update={"kept": twin.keep})
             for id_, twin in self._twins.items()
             if twin.keep is not None and id_ in base and os.path.lexists(twin.keep)
+            if id_ not in self._head or not differ(base[id_], self._head[id_])
         ]
         found = self._sides.run({"head": work}, told=False).get("head", {})
         changes = {_without_export(id_): _eager_change(outcome) for id_, outcome in found.items()}

@@ -272,7 +272,7 @@ def _from_tree(request: CaseRequest, setup: RunnerSetup, own_process: bool) -> M
     )
     return find_model_case(
         model_class,
-        sources=setup.sources,
+        sources=(request.source,) if request.source else setup.sources,
         seed=setup.seed,
         task=request.id.task,
         hook=hook,

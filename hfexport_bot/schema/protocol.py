@@ -71,7 +71,8 @@ class CaseRequest(Record):
 
     ``keep`` is a file to write weights, inputs and eager's outputs to, where they are others than the twin's;
     ``kept`` one that the other side wrote: then the model is run on that in eager and compared, and not exported.
-    ``disabled`` are workarounds to switch off in this case beside those of the setup.
+    ``disabled`` are workarounds to switch off in this case beside those of the setup. ``source`` is the only one to
+    ask, in place of the setup's.
     """
 
     id: CaseId
@@ -80,6 +81,7 @@ class CaseRequest(Record):
     keep: str | None = None
     kept: str | None = None
     disabled: tuple[Name, ...] = ()
+    source: Source | None = None
 
 
 class Batch(Record):

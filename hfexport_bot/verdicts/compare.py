@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from hfexport_bot.execution.one_source import differ
 from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseReport, EagerChange, Expected, Outcome, OutcomeKind, Report, VerdictKind
@@ -71,7 +72,7 @@ def _case(
     if old and new:
         alike = signature(old) == signature(new)
         same_graph = _graphs(old) is not None and _graphs(old) == _graphs(new)
-        if old.kind is new.kind is OutcomeKind.PASS:
+        if old.kind is new.kind is OutcomeKind.PASS and not differ(old, new):
             interface, drifted = interface_changes(old, new), drifts(old, new, drift)
 
     facts = Facts(

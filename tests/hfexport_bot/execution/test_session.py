@@ -26,6 +26,9 @@ from hfexport_bot.schema import (
     OutputChange,
     RunnerEvent,
     RunnerSetup,
+    Source,
+    SourceTry,
+    UnavailableCause,
 )
 
 BASE, HEAD = (RunnerSetup(layout=Layout.MODELING, tree=f"/{side}") for side in ("base", "head"))
@@ -244,3 +247,54 @@ def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp
     assert all(request.twin is None for request in requests)
     assert len(told) == 8, "each case once a side"
     assert result.base[cases[0].id].kind is OutcomeKind.PASS, "other numbers in eager: base ran whole"
+
+
+def made(source: str, *failed: str, kind: OutcomeKind = OutcomeKind.PASS, **more: Any) -> Outcome:
+    """An outcome whose inputs come from a source, after test classes that ``failed``."""
+    tries = [
+        SourceTry(source="model tests", name=name, cause=UnavailableCause.UNKNOWN_INPUTS, message=f"{name} exits")
+        for name in failed
+    ]
+    return outcome(kind, source=source, tried=tuple(tries), **more)
+
+
+def test_base_runs_again_on_the_source_that_head_fell_back_to() -> None:
+    head = made("synthesised", "ATest", fingerprint=ONE)
+    runners = Runners(
+        head={"A": head}, base={"A": [made("model tests: ATest", fingerprint=OTHER), made("synthesised")]}
+    )
+    result = runners.run(case("A"))
+    id_ = case("A").id
+    assert [(side, request.source) for side, _, (request,) in runners.asked] == [
+        ("head", None),
+        ("base", None),
+        ("base", Source.SYNTHESISED),
+    ]
+    assert result.base[id_].source == "synthesised"
+    (note,) = result.head[id_].notes
+    assert (
+        note == "head has no inputs from model tests: ATest, since ATest exits; base was run again on synthesised too"
+    )
+
+
+def test_the_source_of_a_second_run_that_ends_as_heads_twin_gives_heads_outcome() -> None:
+    head = made("synthesised", "ATest", fingerprint=ONE)
+    runners = Runners(head={"A": head}, base={"A": [made("model tests: ATest"), made("synthesised", fingerprint=ONE)]})
+    assert runners.run(case("A")).base[case("A").id].kind is OutcomeKind.PASS
+
+
+def test_what_base_cannot_have_from_heads_source_stays_and_is_told() -> None:
+    lacks = outcome(OutcomeKind.UNAVAILABLE)
+    runners = Runners(head={"A": made("model tests: ATest")}, base={"A": [made("synthesised", "ATest"), lacks]})
+    result = runners.run(case("A"))
+    assert result.base[case("A").id].source == "synthesised"
+    (note,) = result.head[case("A").id].notes
+    assert note.startswith("base has no inputs from model tests: ATest, since ATest exits: the sides' inputs")
+
+
+def test_another_tester_of_the_same_tests_is_told_and_a_renamed_one_is_not() -> None:
+    head = {"A": made("model tests: Other", "ATest"), "B": made("model tests: Renamed")}
+    runners = Runners(head=head, base={"A": made("model tests: ATest"), "B": made("model tests: BTest")})
+    result = runners.run(case("A"), case("B"))
+    assert len(runners.asked) == 2
+    assert [bool(result.head[case(name).id].notes) for name in "AB"] == [True, False]

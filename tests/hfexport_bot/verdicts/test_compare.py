@@ -56,6 +56,16 @@ def test_a_regression_carries_heads_outcome_and_both_sides() -> None:
     assert report.signature.startswith("error | trace | GuardError")
 
 
+def test_inputs_from_two_sources_are_no_interface_that_moved() -> None:
+    def made(source: str, *inputs: str) -> Outcome:
+        component = Component(name="model", inputs=inputs, nodes=len(inputs) * 10)
+        return Outcome(kind=OutcomeKind.PASS, source=source, components=(component,))
+
+    tests, synthesised = made("model tests: BertModelTest", "a", "b"), made("synthesised", "b")
+    assert one(planned(), tests, made("model tests: BertModelTest", "b")).verdict == "interface"
+    assert one(planned(), tests, synthesised).verdict == "ok"
+
+
 @pytest.mark.parametrize(
     ("case", "base", "head", "verdict"),
     [
