@@ -29,6 +29,7 @@ from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
     ONLY_TEXT,
+    ONLY_VERSION,
     SAME_NEEDS,
     AffectedModule,
     Selection,
@@ -391,6 +392,8 @@ class _Selecting:
     def _why_unused(self, symbol: Symbol) -> str:
         if self._layout is not Layout.TRANSFORMERS:
             return NOT_EXPORTED
+        if policy.is_version(symbol.path, symbol.definition):
+            return ONLY_VERSION
         if policy.only_documents(symbol.path, symbol.definition):
             return ONLY_TEXT
         return ONLY_CHECKS if symbol.path.startswith(policy.TESTS) else NOT_EXPORTED

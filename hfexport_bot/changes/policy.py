@@ -40,6 +40,9 @@ KEYED_BY_CONFIG = frozenset(
     {"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS", "ALLOWED_ATTN_LAYER_TYPES", "ALLOWED_MLP_LAYER_TYPES"}
 )
 
+#: What is asked of a table for its keys alone, so that no value of it runs.
+KEYS = "keys"
+
 #: Where a model names layers to listen to: nothing of them runs by it.
 LISTENS = frozenset({"_can_record_outputs"})
 
@@ -66,6 +69,10 @@ BOUNDARY = frozenset(
         *("_checkpoint_conversion_mapping", "supports_gradient_checkpointing"),
     }
 )
+#: Load kernels of flash attention, those of the hub too, for devices on which nothing is exported.
+_LOADS_KERNELS = frozenset(
+    {"lazy_import_flash_attention", "lazy_import_paged_flash_attention", "load_and_register_attn_kernel"}
+)
 #: Which kernels of the hub there are.
 _KERNELS = re.compile(r"_?(?:HUB_)?KERNELS?_[A-Z_]+")
 #: Plans for spreading a model over devices.
@@ -75,6 +82,9 @@ _BOUNDARY_FILES = (
     *("quantizers/", "core_model_loading.py", "conversion_mapping.py", "modeling_gguf_pytorch_utils.py"),
     *("safetensors_conversion.py", "dynamic_module_utils.py", "pipelines/", "cli/", "trainer", "training_args"),
     *("loss/", "exporters/"),
+    # Attention of other devices, and that of continuous batching.
+    *("integrations/flash_attention.py", "integrations/flash_paged.py", "integrations/sdpa_paged.py"),
+    *("integrations/eager_paged.py", "generation/continuous_batching/"),
 )
 _QUANTISED = re.compile(r"\w*(?:Quantiz|Quanto|HQQ|Quantized)\w*")
 
@@ -84,7 +94,10 @@ _DOCUMENTING = re.compile(r"\w*_(?:DOCSTRING|FOR_DOC)")
 
 #: Special methods that no exported path runs.
 _NEVER = frozenset(
-    {"__repr__", "__str__", "__del__", "__eq__", "__hash__", "__reduce__", "__getstate__", "__setstate__"}
+    {
+        *("__repr__", "__str__", "__del__", "__eq__", "__hash__"),
+        *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
+    }
 )
 
 #: Files of a model that no model imports: not read unless some file does.
@@ -105,6 +118,11 @@ def is_special(member: str) -> bool:
     return member.startswith("__") and member.endswith("__") and member not in _NEVER
 
 
+def is_never_run(member: str) -> bool:
+    """Whether no exported path runs a special method, such as those of pickling."""
+    return member in _NEVER
+
+
 def is_of_generate(family: str | None, part: str) -> bool:
     """Whether only ``generate`` runs a member of a broad base, or reads an object of it."""
     return family == GENERATION_BASE or (family == GENERATION_CONFIG and not part)
@@ -116,10 +134,17 @@ def is_behind_boundary(path: str, definition: str, part: str) -> bool:
         return True
     if not path.startswith(PACKAGE) or path.startswith(MODELS):
         return False
+    if is_version(path, definition) or definition in _LOADS_KERNELS:
+        return True
     inside = path.removeprefix(PACKAGE)
     if _KERNELS.fullmatch(definition):
         return True
     return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
+
+
+def is_version(path: str, definition: str) -> bool:
+    """Whether this says which release a checkout leads to."""
+    return (path, definition) == (PACKAGE + "__init__.py", "__version__")
 
 
 def only_documents(path: str, definition: str) -> bool:

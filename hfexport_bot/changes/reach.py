@@ -204,7 +204,8 @@ class Reach:
         for use in self._graph.users(node.path, node.definition):
             if stays and (use.after == ONLY_NAMED or use.part in policy.LISTENS):
                 continue
-            if registry and self.broad.get((use.path, use.definition)) in policy.BASES:
+            by_a_base = self.broad.get((use.path, use.definition)) in policy.BASES
+            if by_a_base and (registry or (use.after == policy.KEYS and self._is_constant(node))):
                 continue
             if not (broad and use.after and self._takes_a_member(node, use.after)):
                 yield use
@@ -313,6 +314,8 @@ class Reach:
             return Node(path, name, part), task
         if path.startswith(policy.TESTS) and policy.runs_in_a_test_only(name, part):
             return None
+        if part and self._is_for_pickling(part):
+            return None
         if part and self.is_model(path, name) and self._is_method(path, name, part):
             if not direct and not self._is_taken(part):
                 return None
@@ -325,6 +328,14 @@ class Reach:
             if name in facts.rows:
                 return str(facts.rows[name][0])
         return ""
+
+    def _is_constant(self, node: Node) -> bool:
+        return self._kind(node.path, node.definition) == "constant"
+
+    def _is_for_pickling(self, member: str) -> bool:
+        """Whether nothing but special methods that no exported path runs takes an attribute of that name."""
+        mentions = [mention.part for mention in self._graph.mentions(member) if mention.part != member]
+        return bool(mentions) and all(map(policy.is_never_run, mentions))
 
     def _is_method(self, path: str, name: str, part: str) -> bool:
         """Whether a member runs when it is called, not with its class."""

@@ -13,6 +13,7 @@ from hfexport_bot.schema import Layout, NotRun
 ONLY_TEXT = "only comments or docstrings changed"
 SAME_NEEDS = "what a model needs to run did not change"
 NOT_EXPORTED = "not on an exported path"
+ONLY_VERSION = "the version of the checkout, which is text: by itself it selects nothing"
 ONLY_CHECKS = "only checks of a test changed, nothing that makes a model's inputs"
 #: Begins the reason of files that have nothing to do with models.
 NOT_READ = "no model reads"

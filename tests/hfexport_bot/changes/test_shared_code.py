@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.selection import NOT_EXPORTED
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_VERSION
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, affected, generate_only, not_run, run
 
 FAR_CONFIG = SRC + "models/far/configuration_far.py"
@@ -138,3 +138,74 @@ def test_a_kind_of_layer_that_is_newly_allowed_affects_configurations_that_name_
     assert affected(run({config: ('("full",)', '("full", "window")')}, windowed)) == {"FarModel", "FarForCausalLM"}
     assert run({config: ('("full",)', '("full", "chunked")')}, windowed).affected == ()
     assert affected(run({config: ('("full",)', "tuple(KINDS)")}, windowed)) == ALL
+
+
+def test_flash_attention_and_the_loading_of_its_kernels_are_on_no_exported_path() -> None:
+    kernels, utils = SRC + "integrations/hub_kernels.py", SRC + "modeling_utils.py"
+    base = FILES[utils].replace("import kernelize", "import kernelize, load_and_register_attn_kernel")
+    files = {
+        kernels: FILES[kernels] + "def load_and_register_attn_kernel(name): return sdpa(name)\ndef sdpa(x): return 1\n",
+        utils: base.replace("self.config = config", "self.attention = load_and_register_attn_kernel('x')"),
+        SRC + "integrations/flash_paged.py": "def paged_attention_forward(x): return x\n",
+    }
+    assert run({kernels: ("sdpa(x): return 1", "sdpa(x): return 2")}, files).affected == ()
+    assert run({SRC + "integrations/flash_paged.py": ("return x", "return -x")}, files).affected == ()
+    loads = {
+        utils: base.replace("self.config = config", "self.attention = sdpa(1)").replace(
+            "load_and_register_attn_kernel", "sdpa"
+        )
+    }
+    assert affected(run({kernels: ("sdpa(x): return 1", "sdpa(x): return 2")}, files | loads)) == ALL
+
+
+def test_to_ask_a_table_for_its_keys_runs_none_of_its_values() -> None:
+    experts, utils = SRC + "integrations/moe.py", SRC + "modeling_utils.py"
+    files = {
+        experts: """
+class ExpertsInterface(dict):
+    mapping = {"grouped": grouped}
+ALL_EXPERTS_FUNCTIONS = ExpertsInterface()
+def grouped(x): return 1
+def use_experts(c, table=ALL_EXPERTS_FUNCTIONS): return c
+""",
+        utils: FILES[utils]
+        .replace("class Pre", "from .integrations.moe import ALL_EXPERTS_FUNCTIONS\nclass Pre")
+        .replace("self.config = config", "self.known = ALL_EXPERTS_FUNCTIONS.keys()"),
+        FAR: FILES[FAR].replace(
+            "class FarLayer", "from ...integrations.moe import use_experts\n@use_experts\nclass FarLayer"
+        ),
+    }
+    edit = {experts: ("grouped(x): return 1", "grouped(x): return 2")}
+    assert affected(run(edit, files)) == {"FarModel", "FarForCausalLM"}
+    takes = {utils: files[utils].replace("ALL_EXPERTS_FUNCTIONS.keys()", "ALL_EXPERTS_FUNCTIONS.get('x')")}
+    assert affected(run(edit, files | takes)) == ALL
+
+
+def test_what_only_pickling_runs_is_on_no_exported_path() -> None:
+    auto = SRC + "models/auto/modeling_auto.py"
+    made = {
+        auto: FILES[auto].replace(
+            "class _LazyAutoMapping: pass",
+            "class _LazyAutoMapping:\n    def __reduce__(self): return (self._from_pickle, 1)\n"
+            "    def _from_pickle(cls, x): return cls(x)",
+        ),
+        FAR: FILES[FAR]
+        .replace("self.post_init()", "AutoModel.from_config(config)")
+        .replace("class FarLayer:", "from ..auto.modeling_auto import AutoModel\nclass FarLayer:"),
+    }
+    edit = {auto: ("return cls(x)", "return cls(-x)")}
+    assert run(edit, made).affected == ()
+    also = {auto: made[auto] + "def rebuild(mapping): return mapping._from_pickle(1)\n"}
+    assert affected(run(edit, made | also)) == {"FarModel", "FarForCausalLM"}
+
+
+def test_the_version_selects_nothing_by_itself() -> None:
+    init, config = SRC + "__init__.py", SRC + "configuration_utils.py"
+    files = {
+        init: '__version__ = "1"\n',
+        config: "from . import __version__\n"
+        + FILES[config].replace("kwargs): return 1", "kwargs): return __version__"),
+    }
+    selection = run({init: ('"1"', '"2"')}, files)
+    assert selection.affected == ()
+    assert not_run(selection) == {init: ONLY_VERSION}
