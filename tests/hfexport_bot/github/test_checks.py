@@ -137,7 +137,8 @@ def test_one_annotation_for_each_cause_at_its_line() -> None:
         "end_line": 31,
         "annotation_level": "failure",
         "title": "ONNX · trace · GuardError",
-        "message": "Could not guard on Eq(u0, 1)\n\nClasses: A, B\n\nhfexport-bot check tiny/A --backend onnx",
+        "message": "Could not guard on Eq(u0, 1)\n\nClasses: A, B\n\n"
+        "hfexport-bot reproduce tiny/A/onnx/dynamic/forward",
     }
 
 

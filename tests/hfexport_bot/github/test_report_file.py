@@ -33,7 +33,7 @@ def test_a_report_is_read_from_its_file_or_folder(tmp_path: Path) -> None:
         ('{"command": "run", "head": {"name": "x"}, "schema_version": 99}', "schema_version: Input should be 1"),
         ('{"command": "run", "head": {"name": "x"}, "extra": 1}', "extra: Extra inputs are not permitted"),
         ('{"command": "run", "head": {"name": "x"}, "seconds": Infinity}', "seconds: Input should be a finite number"),
-        ('{"command": "publish", "head": {"name": "x"}}', "command: Input should be 'run' or 'check'"),
+        ('{"command": "publish", "head": {"name": "x"}}', "command: Input should be 'run', 'check' or 'sweep'"),
     ],
 )
 def test_what_is_no_report(tmp_path: Path, text: str, said: str) -> None:
