@@ -62,5 +62,6 @@ def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
         message=outcome.message,
         parameters=outcome.parameters,
         fed=outcome.fed,
+        notes=outcome.notes,
         seconds=outcome.seconds,
     )

@@ -15,32 +15,55 @@ from hfexport_bot.reporting.summary import duration, plural
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import Census, CensusEntry, OutcomeKind
 
-#: Classes that are told one by one; ``--json`` has all.
+#: Classes that are told one by one; ``--json`` has all. Of those that run, where an earlier source failed.
 SHOWN = 60
+_SHOWN_FALLBACKS = 20
 
 
 def print_census(census: Census, console: Console) -> None:
-    """Print a line for each class that does not run, the causes with their counts, and the sources with theirs."""
+    """Print a line for each class that does not run, the causes with their counts, and the sources with theirs.
+
+    What is told as the failure of the whole is not told of its cases too.
+    """
     failing = [entry for entry in census.entries if entry.outcome is not OutcomeKind.PASS]
-    for entry in sorted(failing, key=lambda entry: (cause(entry), entry.model, entry.class_name))[:SHOWN]:
+    told = sorted(
+        (entry for entry in failing if not census.failure or entry.message != census.failure),
+        key=lambda entry: (cause(entry), entry.model, entry.class_name),
+    )
+    for entry in told[:SHOWN]:
         _print(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 400)}")
-    if len(failing) > SHOWN:
-        _print(console, f"... and {len(failing) - SHOWN:,} more, see --json", "dim")
+    _more(console, len(told) - SHOWN)
+    passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
+    stepped_in = [(entry, each) for entry in passing for each in entry.tried if each.cause is not None]
+    for entry, each in stepped_in[:_SHOWN_FALLBACKS]:
+        why = f"{each.source}: {each.cause.value if each.cause else ''}: {each.message}"
+        _print(console, f"{plain(_name(entry))}: runs from {plain(entry.source)}, not from {plain(why, 400)}", "dim")
+    _more(console, len(stepped_in) - _SHOWN_FALLBACKS)
     for title, counted in (("why not", map(cause, failing)), ("source", _sources(census.entries))):
         _table(console, title, Counter(counted))
-    tries = Counter((each.source, each.cause is None) for entry in census.entries for each in entry.tried)
+    tries = Counter((each.source, each.cause) for entry in census.entries for each in entry.tried)
     for source in dict.fromkeys(source for source, _ in tries):
-        worked, all_ = tries[source, True], tries[source, True] + tries[source, False]
-        _print(console, f"{plain(source)}: {worked:,} of {all_:,} asked have a case")
+        causes = {cause: count for (asked, cause), count in tries.items() if asked == source}
+        why = ", ".join(f"{count:,} {plain(cause)}" for cause, count in causes.items() if cause is not None)
+        asked = f"{causes.get(None, 0):,} of {sum(causes.values()):,} asked have a case"
+        _print(console, f"{plain(source)}: {asked}" + (f" ({why})" if why else ""))
+    noted = [entry for entry in census.entries if entry.notes]
+    if noted:
+        first = f"{_name(noted[0])}: {noted[0].notes[0]}"
+        _print(console, f"{plural(len(noted), 'case')} with notes, see --json; {plain(first, 400)}", "yellow")
     for note in census.notes:
         _print(console, f"note: {plain(note, 400)}", "yellow")
-    passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
     if passing:
         seconds, largest = median(entry.seconds for entry in passing), max(entry.parameters or 0 for entry in passing)
         _print(console, f"median {seconds:.2f} s, at most {_many(largest)} parameters")
     share = f" ({len(passing) / len(census.entries):.1%})" if census.entries else ""
     ran = f"{len(passing):,} of {plural(len(census.entries), 'case')} run in eager{share}"
     _print(console, f"{ran} in {duration(census.seconds)}", "bold")
+
+
+def _more(console: Console, count: int) -> None:
+    if count > 0:
+        _print(console, f"... and {count:,} more, see --json", "dim")
 
 
 def cause(entry: CensusEntry) -> str:

@@ -150,7 +150,8 @@ class Report(Record):
 
 class CensusEntry(Record):
     """One class: whether some source makes it run in eager. ``outcome`` is ``pass`` where it does, otherwise ``cause``
-    (of `unavailable`) and ``message`` say why not. ``seconds`` are wall time, building included."""
+    (of `unavailable`) and ``message`` say why not. ``notes`` tell what its source changed for the process, and the
+    like. ``seconds`` are wall time, building included."""
 
     model: Said
     class_name: Said
@@ -163,6 +164,7 @@ class CensusEntry(Record):
     message: Text = ""
     parameters: int | None = None
     fed: tuple[Name, ...] = ()
+    notes: tuple[Text, ...] = ()
     seconds: Seconds = 0.0
 
 

@@ -44,6 +44,7 @@ class Runner:
             tried=(MISSING, SourceTry(source="synthesised")),
             parameters=1_000,
             fed=("input_ids",),
+            notes=("AModelTest changed what is the process's: grad mode (put back)",),
             seconds=0.25,
         )
         bad = Outcome(
@@ -79,6 +80,7 @@ def test_every_public_class_is_asked_for_once_and_nothing_is_exported(tree: Path
     assert (first.model, first.class_name, first.task) == ("modeling_a", "AModel", Task.FORWARD)
     assert (first.outcome, first.source, first.parameters, first.fed) == ("pass", "synthesised", 1_000, ("input_ids",))
     assert first.tried[0] == MISSING
+    assert first.notes == ("AModelTest changed what is the process's: grad mode (put back)",)
     assert (second.outcome, second.cause) == ("unavailable", "missing library")
 
 
@@ -86,7 +88,11 @@ def test_the_table_tells_sources_causes_and_shares(tree: Path, capsys: Any) -> N
     assert main(["cases", "--tree", str(tree)], run_cases=Runner()) == 0
     printed = capsys.readouterr().out
     assert "pkg/modeling_b/BModel (forward): missing library: no timm" in printed
-    assert "model tests: 0 of 2 asked have a case" in printed
+    assert "model tests: 0 of 2 asked have a case (2 missing library)" in printed
+    fallback = "modeling_a/AModel (forward): runs from synthesised, not from model tests: missing library: no timm"
+    assert fallback in printed
+    noted = "AModelTest changed what is the process's: grad mode (put back)"
+    assert f"1 case with notes, see --json; modeling_a/AModel (forward): {noted}" in printed
     assert "synthesised: 1 of 1 asked have a case" in printed
     assert "1 of 2 cases run in eager (50.0%)" in printed
 
@@ -130,6 +136,16 @@ def test_files_that_were_left_out_are_noted(tree: Path, capsys: Any) -> None:
 def test_a_runner_that_cannot_work_is_three(tree: Path, capsys: Any) -> None:
     assert main(["cases", "--tree", str(tree)], run_cases=Runner(fatal="torch does not import")) == 3
     assert "torch does not import" in capsys.readouterr().err
+
+
+def test_what_stops_every_case_is_told_once(tree: Path, capsys: Any) -> None:
+    def run(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        broken = Outcome(kind=OutcomeKind.ERROR, message="the case function exits (0)", error_type="HookError")
+        return RunResult({request.id: broken for request in requests}, {}, "")
+
+    assert main(["cases", "--tree", str(tree), "a"], run_cases=run) == 3
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("the case function exits (0)") == 1
 
 
 def test_its_schema_is_printed(capsys: Any) -> None:
