@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ _DEFAULT_SIDE = 64
 _DEFAULT_FRAMES = 4
 
 Size = tuple[int, int]  # height and width
+
+#: The name of one of several pictures that a model compares or joins, each an argument of its own.
+ONE_OF_SEVERAL = re.compile(r"pixel_values_(\d+|[ab]|left|right|first|second|before|after|ref|reference|target|other)")
 
 
 def image_size(config: Any) -> Size:

@@ -101,7 +101,7 @@ def _probes(plan: Plan, inputs: Inputs, seed: int) -> dict[str, Inputs]:
         f"length_{getattr(shorter, named)}": shorter,
         f"length_{getattr(long, named)}": long,
     }
-    if "pixel_values" in inputs:
+    if any(name == "pixel_values" or images.ONE_OF_SEVERAL.fullmatch(name) for name in inputs):
         for name, size in other_sizes(plan.image(traced)).items():
             sized[name] = replace(traced, image=size)
     if "input_features" in inputs:
@@ -153,7 +153,7 @@ class Plan:
         generator = torch.Generator().manual_seed(seed)
         inputs: Inputs = {}
         for name, parameter in list(self.parameters.items())[1:]:
-            builder = _BUILDERS.get(name)
+            builder = Plan.pixel_values if images.ONE_OF_SEVERAL.fullmatch(name) else _BUILDERS.get(name)
             value = builder(self, sizes, generator) if builder else None
             if value is not None:
                 inputs[name] = value

@@ -44,7 +44,10 @@ _MEDIA = {"image": ("pixel_values",), "audio": ("input_features", "input_values"
 
 #: Arguments that hold what is shown or played as it comes from a processor, by modality.
 _MEDIA_ARGUMENTS = {
-    "image": re.compile(r"(image_|high_res_)?pixel_values(_local|_images)?|flattened_patches|image_patches|image"),
+    "image": re.compile(
+        r"(image_|high_res_)?pixel_values(_local|_images)?|flattened_patches|image_patches|image"
+        rf"|{images.ONE_OF_SEVERAL.pattern}"
+    ),
     "video": re.compile(r"pixel_values_videos"),
     "audio": re.compile(r"(audio_)?input_features|input_values|audio_mel|audio_input_ids|audio_codes"),
 }

@@ -453,6 +453,29 @@ def test_a_config_file_that_is_none_is_told(tmp_path: Path) -> None:
         assert caught.value.cause == UnavailableCause.INVALID_CONFIG
 
 
+@pytest.mark.parametrize("names", [("pixel_values", "pixel_values_2"), ("pixel_values_left", "pixel_values_right")])
+def test_several_pictures_are_fed_alike(names: tuple[str, str]) -> None:
+    def init(self: Any, config: Any) -> None:
+        PreTrainedModel.__init__(self, config)
+        self.patches = torch.nn.Conv2d(3, 8, 8, 8)
+
+    def forward(self: Any, **pictures: torch.Tensor) -> torch.Tensor:
+        one, other = (self.patches(picture).flatten(2).mean(-1) for picture in pictures.values())
+        return one * other
+
+    picture = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [picture, *(picture.replace(name=name) for name in names)]
+    forward.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    case = find_model_case(own(__init__=init, forward=forward))
+    one, other = (case.inputs[name] for name in names)
+    assert one.shape == other.shape == (2, 3, 64, 64)
+    assert not torch.equal(one, other)
+    assert any(name.startswith("image_") for name in case.probes)
+    for probe in case.probes.values():
+        assert probe[names[0]].shape == probe[names[1]].shape
+        case.model(**probe)
+
+
 def test_an_image_without_its_placeholders_is_no_case() -> None:
     def forward(self: Any, input_ids: torch.Tensor, pixel_values: torch.Tensor | None = None) -> torch.Tensor:
         return input_ids
