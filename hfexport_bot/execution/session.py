@@ -143,9 +143,10 @@ class _Session:
         for id_ in apart:
             head, second = self._head[id_], found.get(id_)
             told = why(base[id_], head)
-            if second is not None and second.source and not differ(second, head):
+            if second is not None and second.kind is not OutcomeKind.UNAVAILABLE:
                 self._twins[id_] = again[id_]
-                base[id_] = self._whole(id_, second)
+                # One that ended as head's twin, or died, could not say whose inputs it had.
+                base[id_] = self._whole(id_, second).model_copy(update={"source": second.source or head.source})
                 told += f"; base was run again on {head.source} too"
             else:
                 told += ": the sides' inputs and graphs are not compared"

@@ -280,7 +280,8 @@ def test_base_runs_again_on_the_source_that_head_fell_back_to() -> None:
 def test_the_source_of_a_second_run_that_ends_as_heads_twin_gives_heads_outcome() -> None:
     head = made("synthesised", "ATest", fingerprint=ONE)
     runners = Runners(head={"A": head}, base={"A": [made("model tests: ATest"), made("synthesised", fingerprint=ONE)]})
-    assert runners.run(case("A")).base[case("A").id].kind is OutcomeKind.PASS
+    base = runners.run(case("A")).base[case("A").id]
+    assert (base.kind, base.source, base.fingerprint) == (OutcomeKind.PASS, "synthesised", ONE)
 
 
 def test_what_base_cannot_have_from_heads_source_stays_and_is_told() -> None:
