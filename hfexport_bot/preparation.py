@@ -101,11 +101,13 @@ def plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[Pl
 
 @dataclass(frozen=True)
 class Prepared:
-    """Each side's setup, what the report says of it, and why nothing can be run (empty: it can)."""
+    """Each side's setup, what the report says of it, why nothing can be run (empty: it can), and what only head asks to
+    be installed and is not."""
 
     setups: dict[SideName, RunnerSetup] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     failure: str = ""
+    unmet: tuple[str, ...] = ()
 
 
 def prepare(
@@ -134,7 +136,7 @@ def prepare(
         side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
         for side, setup in setups.items()
     }
-    return Prepared(prepared, (*environments.notes, *fetched.notes))
+    return Prepared(prepared, (*environments.notes, *fetched.notes), unmet=environments.unmet)
 
 
 def run_planned(

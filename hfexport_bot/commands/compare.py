@@ -180,6 +180,7 @@ def run_change(
         rerun=plan.rerun,
         sample=plan.sample,
         shard=shard,
+        unmet=prepared.unmet,
     )
     return Finished(report, report.failure)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from hfexport_bot.execution.overlay import Overlay, OverlayError
 from hfexport_bot.execution.sides import SideName
 
 _SHOWN = 5
+_LINE = re.compile(r" line \d+")
 _DIFFER = "installed packages differ from the requirements of {0} (to run with those: --install, or `install: true`)"
 
 #: Makes the overlay of some differences, or raises `OverlayError`.
@@ -18,12 +20,13 @@ MakeOverlay = Callable[[Sequence[Difference], Mapping[str, str]], Overlay]
 
 @dataclass(frozen=True)
 class Environments:
-    """Folders for each side's ``sys.path``, what the report has to say, and why there is nothing to run with (empty:
-    there is)."""
+    """Folders for each side's ``sys.path``, what the report has to say, why there is nothing to run with (empty: there
+    is), and what head asks for that base does not, and does not run with: a change to it is not tested."""
 
     search_path: dict[SideName, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     failure: str = ""
+    unmet: tuple[str, ...] = ()
 
 
 def prepare_environments(
@@ -40,14 +43,17 @@ def prepare_environments(
     other versions tells nothing of those that were asked for.
     """
     who = {side: side if len(wanted) > 1 else "the revision" for side in wanted}
-    notes = _by_side(who, {side: each.problems for side, each in wanted.items()}, "{0}: {1}")
+    problems = {side: each.problems for side, each in wanted.items()}
+    notes = _by_side(who, problems, "{0}: {1}")
+    unread = _only_heads(problems)
     if not any(each.asked or each.pins for each in wanted.values()):
-        return Environments(notes=notes)
+        return Environments(notes=notes, unmet=unread)
     have = installed()
     differing = {side: found for side, each in wanted.items() if (found := each.differences(have))}
     if not install:
         told = {side: (_listed(found),) for side, found in differing.items()}
-        return Environments(notes=(*notes, *_by_side(who, told, f"{_DIFFER}: {{1}}")))
+        unmet = _only_heads({side: [_wish(each) for each in differing.get(side, ())] for side in wanted})
+        return Environments(notes=(*notes, *_by_side(who, told, f"{_DIFFER}: {{1}}")), unmet=(*unmet, *unread))
     made: dict[tuple[Difference, ...], Overlay] = {}
     for side, found in differing.items():
         try:
@@ -62,7 +68,18 @@ def prepare_environments(
     search_path: dict[SideName, tuple[str, ...]] = {
         side: (str(made[found].folder),) for side, found in differing.items()
     }
-    return Environments(search_path, (*notes, *_by_side(who, used, "{0} ran with {1}")))
+    return Environments(search_path, (*notes, *_by_side(who, used, "{0} ran with {1}")), unmet=unread)
+
+
+def _only_heads(lines: Mapping[SideName, Sequence[str]]) -> tuple[str, ...]:
+    """What a change brings: head's lines without base's, wherever in a file those stand."""
+    before = {_LINE.sub("", line) for line in lines.get("base", ())} if "base" in lines else None
+    return tuple(line for line in lines.get("head", ()) if before is not None and _LINE.sub("", line) not in before)
+
+
+def _wish(difference: Difference) -> str:
+    exact = difference.wanted.removeprefix("==")
+    return f"{difference.name} {exact}" if difference.wanted == f"=={exact}" else difference.requirement
 
 
 def _by_side(who: Mapping[SideName, str], lines: Mapping[SideName, Iterable[str]], text: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -34,6 +35,10 @@ STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
 
 #: Changed symbols and kinds that a sample misses and that are named.
 _MISSED_SHOWN = 10
+
+#: A package as a report may name it in its title, alone or with a version, and how many it names.
+_PLAIN_WISH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*( [0-9]+(\.[0-9a-z]+)*)?", re.ASCII)
+_WISHES_SHOWN = 3
 
 #: Outcomes without a judgement on the export.
 NEITHER = frozenset({OutcomeKind.SKIPPED, OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC})
@@ -279,11 +284,13 @@ def origins(cases: Iterable[CaseReport]) -> str:
 
 def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
     """Whether a ``run`` calls its change safe to merge. A run that failed, or in which no case passed on either side,
-    could not have seen a regression: unknown."""
+    could not have seen a regression: unknown; as is what comes of a requirement that head did not run with."""
     if report.failure:
         return "unknown"
     if failing(report):
         return "no"
+    if report.cases and report.unmet:
+        return "unknown"
     sides = [side for case in report.cases for side in (case.base, case.head) if side]
     passed = any(side.kind is OutcomeKind.PASS for side in sides)
     return "yes" if passed or not report.cases else "unknown"
@@ -348,8 +355,16 @@ def headline(report: Report) -> str:
     if report.command != "run":  # a sweep is not of a change
         return " · ".join(parts)
     if merge_safety(report) == "unknown":
-        safety += ", no case passed on either side"
+        safety += f", {_unmet(report) or 'no case passed on either side'}"
     return " · ".join([*parts, safety])
+
+
+def _unmet(report: Report) -> str:
+    """What of head's requirements it did not run with. Holds no untrusted text: names and versions are plain."""
+    named = [text for text in report.unmet if _PLAIN_WISH.fullmatch(text)][:_WISHES_SHOWN]
+    left = len(report.unmet) - len(named)
+    parts = [*named, *([plural(left, "more requirement" if named else "requirement")] if left else [])]
+    return f"head asks for {' and '.join(parts)} that it did not run with, see the notes" if parts else ""
 
 
 def count_line(found: Counts) -> str:

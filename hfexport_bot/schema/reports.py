@@ -124,7 +124,8 @@ class Report(Record):
     """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
     run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not. ``sample``: only
     some of the affected classes were run. ``shard``: these are some of a plan's cases. A ``sweep`` runs the models of
-    one revision, as ``check`` does, but is judged as ``run`` is, against an earlier sweep."""
+    one revision, as ``check`` does, but is judged as ``run`` is, against an earlier sweep. ``unmet``: what head, and
+    not base, asks to be installed and did not run with: ``onnxscript 0.7.1``, or a line on what cannot be installed."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     command: Literal["run", "check", "sweep"]
@@ -141,6 +142,7 @@ class Report(Record):
     rerun: Rerun = Rerun()
     sample: Sample | None = None
     shard: Shard | None = None
+    unmet: tuple[Said, ...] = ()
 
     @property
     def compared(self) -> bool:

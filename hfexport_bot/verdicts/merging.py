@@ -65,6 +65,7 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         fail_on=plan.settings.fail_on,
         rerun=plan.rerun,
         sample=plan.sample,
+        unmet=tuple(dict.fromkeys(text for each in there for text in each.unmet)),
     )
 
 

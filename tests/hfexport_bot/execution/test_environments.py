@@ -41,8 +41,20 @@ def test_without_install_one_line_says_what_differs() -> None:
             "installed packages differ from the requirements of head (to run with those: --install, or "
             "`install: true`): einops>=0.8 (requirements.txt; not installed); "
             "transformers==5.23.0 (requirements.txt; 5.24.0 is installed)",
-        )
+        ),
+        unmet=("einops>=0.8", "transformers 5.23.0"),
     )
+
+
+@pytest.mark.parametrize("install", [True, False])
+def test_what_only_head_asks_for_and_cannot_be_installed_is_unmet(install: bool) -> None:
+    git = "einops @ git+https://example.org/einops"
+    found = prepare(install, base="numpy==2.3", head=f"numpy==2.3\n{git}")
+    (unmet,) = found.unmet
+    assert unmet in [note.removeprefix("head: ") for note in found.notes]
+    assert prepare(install, base=f"numpy==2.3\n{git}", head=f"# a comment\nnumpy==2.3\n{git}").unmet == ()
+    assert prepare(install, head=git).unmet == (), "no change to judge"
+    assert prepare(install, base=git, head="").unmet == ()
 
 
 def test_both_sides_share_a_line_and_an_overlay() -> None:

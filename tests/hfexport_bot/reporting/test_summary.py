@@ -158,6 +158,19 @@ def test_a_run_without_a_pass_on_either_side_is_not_called_safe(run_report: Repo
     assert merge_safety(report.model_copy(update={"fail_on": (VerdictKind.KNOWN,)})) == "no"
 
 
+def test_a_requirement_that_head_did_not_run_with_is_not_called_safe(run_report: Report) -> None:
+    def title(*unmet: str) -> str:
+        clean = tuple(case for case in run_report.cases if case.verdict is VerdictKind.NEW)
+        return headline(run_report.model_copy(update={"cases": clean, "unmet": unmet})).partition(": ")[2]
+
+    rest = "that it did not run with, see the notes"
+    assert title("onnxscript 0.7.1") == f"unknown, head asks for onnxscript 0.7.1 {rest}"
+    assert title("onnx 1.9", "@ping/<b>") == f"unknown, head asks for onnx 1.9 and 1 more requirement {rest}"
+    assert title("www.example.org") == f"unknown, head asks for 1 requirement {rest}"
+    assert merge_safety(run_report.model_copy(update={"unmet": ("onnx 1.9",)})) == "no"
+    assert headline(Report(command="run", head=Revision(name="x"), unmet=("onnx 1.9",))).endswith("merge: yes")
+
+
 def test_one_pass_on_either_side_is_enough_to_see_a_regression(run_report: Report) -> None:
     fixed = [case for case in run_report.cases if case.verdict in (VerdictKind.KNOWN, VerdictKind.FIXED)]
     assert merge_safety(run_report.model_copy(update={"cases": tuple(fixed)})) == "yes"
