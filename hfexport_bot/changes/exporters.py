@@ -184,7 +184,7 @@ class _Locator:
 
     def _read(self, path: str) -> list[ast.Module]:
         if path not in self._parsed:
-            sources = [source for tree in self._trees if (source := tree.read(path)) is not None]
+            sources = dict.fromkeys(source for tree in self._trees if (source := tree.read(path)) is not None)
             self._parsed[path] = [file for source in sources if (file := _parsed(source)) is not None]
         return self._parsed[path]
 

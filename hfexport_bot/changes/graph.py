@@ -54,6 +54,13 @@ class Graph:
         parts = {key: part for each in reversed(found) for key, part in each.parts.items()}
         return found[-1]._replace(parts=parts, bases=[*dict.fromkeys(base for each in found for base in each.bases)])
 
+    def kind(self, path: str, name: str) -> str:
+        """The kind of a definition; empty where there is none of that name."""
+        for facts in self.modules.facts.get(path, ()):
+            if name in facts.rows:
+                return str(facts.rows[name][0])
+        return ""
+
     # -- uses by name --------------------------------------------------------------------------------------------
 
     def _users(self, path: str, name: str) -> tuple[Use, ...]:

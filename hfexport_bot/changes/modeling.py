@@ -127,21 +127,23 @@ _LOCAL_HINTS: Fields = {**_HINTS, ast.AnnAssign: ("annotation", "simple")}
 def alike(old: object, new: object, hints: Fields = _HINTS) -> bool:
     """Whether two trees run the same code. Positions, bare strings, type hints of functions and what decorators that
     only write a docstring are given do not count. An own walk: dumping both to text takes five times as long."""
+    if type(old) is not type(new):
+        return False
     if isinstance(old, ast.AST):
-        if type(old) is not type(new):
-            return False
         if isinstance(old, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             hints = _HINTS if isinstance(old, ast.ClassDef) else _LOCAL_HINTS
         skipped = hints.get(type(old), ())
-        return all(
-            alike(getattr(old, name, None), getattr(new, name, None), hints)
-            for name in old._fields
-            if name not in skipped
-        )
+        for name in old._fields:
+            one, other = getattr(old, name, None), getattr(new, name, None)
+            if one is not other and name not in skipped and not alike(one, other, hints):
+                return False
+        return True
     if isinstance(old, list) and isinstance(new, list):
-        old, new = _code(old), _code(new)
-        return len(old) == len(new) and all(alike(one, other, hints) for one, other in zip(old, new, strict=True))
-    return type(old) is type(new) and old == new
+        before, after = _code(old), _code(new)
+        return len(before) == len(after) and all(
+            alike(one, other, hints) for one, other in zip(before, after, strict=True)
+        )
+    return old == new
 
 
 def _code(nodes: list[ast.AST]) -> list[ast.AST]:

@@ -14,14 +14,20 @@ class Naming:
 
     def __init__(self, graph: Graph) -> None:
         self._modules = graph.modules
-        self.names = cache(self._find_named)
+        self._said = cache(self._read_said)
 
-    def _find_named(self, folder: str, model_type: str) -> bool:
+    def names(self, folder: str, model_type: str) -> bool:
         """Whether the configurations or tests of a model's folder name a type of model, or a class of it."""
         if not folder.startswith(policy.MODELS):
             return False
+        strings, classes = self._said(folder)
+        return model_type in strings or not classes.isdisjoint(self._classes_of_type.get(model_type, ()))
+
+    def _read_said(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The strings in the configurations and tests of a model's folder, and what else its tests name."""
+        strings: set[str] = set()
+        names: set[str] = set()
         tests = f"tests/models/{folder.removeprefix(policy.MODELS)}"
-        classes = self._classes_of_type.get(model_type, frozenset())
         for path in (*self._folders.get(tests, ()), *self._folders.get(folder, ())):
             test = path.startswith(tests)
             if not test and not path.startswith(f"{folder}/configuration_"):
@@ -29,11 +35,10 @@ class Naming:
             for facts in self._modules.facts[path]:
                 for name, row in facts.rows.items():
                     for key, part in row[3].items():
-                        if test and policy.is_check(key or name):
-                            continue
-                        if model_type in part[3] or (test and not classes.isdisjoint(part[0])):
-                            return True
-        return False
+                        if not (test and policy.is_check(key or name)):
+                            strings.update(part[3])
+                            names.update(part[0] if test else ())
+        return frozenset(strings), frozenset(names)
 
     def may_ask_for(self, path: str, key: str) -> bool:
         """Whether a model's code may look an entry up by its key: its configurations or tests, those of models that

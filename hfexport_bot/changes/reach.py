@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
-from hfexport_bot.changes.naming import Naming
+from hfexport_bot.changes.lookups import How, Lookups
 from hfexport_bot.changes.units import BODY
 from hfexport_bot.changes.uses import ONLY_NAMED
 from hfexport_bot.schema import Layout, Task
@@ -95,7 +95,6 @@ class Reach:
         self._is_taken = cache(self._find_taken)
         self.is_model = cache(self._find_model)
         self._is_related = cache(self._find_related)
-        self._naming = Naming(graph)
         self._whole = cache(self._find_whole)
         self._following = cache(lambda node, task: tuple(self._expand(node, task)))
         self._concerned = cache(self._find_concerned)
@@ -179,7 +178,7 @@ class Reach:
             return
         if not node.part and node.path.startswith(policy.MODELS):
             for entry in self._graph.tables.get(node.definition, ()):
-                if entry.path.startswith(policy.AUTO):
+                if entry.path.startswith(policy.AUTO) and self._lookups.is_asked_for(entry.part):
                     yield Node(entry.path, entry.definition, entry.part), task
         of_definition = ((use, task) for use in self._of_definition(node))
         for use, label in self._of_member(node, task) if node.part else of_definition:
@@ -256,8 +255,8 @@ class Reach:
         targets = self._graph.resolve(mention.path, mention.root)
         return any(
             self._is_related((path, name), owner)
-            if self._kind(path, name) == "class"
-            else self._kind(path, name) == "constant"
+            if self._graph.kind(path, name) == "class"
+            else self._graph.kind(path, name) == "constant"
             for path, name in targets
             if name is not None
         )
@@ -265,39 +264,17 @@ class Reach:
     def _of_entry(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
         """What looks an entry of a table up: by its key, or by one that is known at run time."""
         key = node.part.strip("[]'\"")
-        for use in self._graph.users(node.path, node.definition):
-            literal = use.after.startswith("[")
-            if use.path.startswith(policy.TESTS) or (literal and not use.after.startswith(node.part)):
+        for use, literal, how in self._lookups.of_table(node.path, node.definition):
+            if literal and not use.after.startswith(node.part):
                 continue
-            kind, family = self._kind(use.path, use.definition), self.broad.get((use.path, use.definition))
-            if kind == "constant" or (kind == "class" and use.path.startswith(policy.AUTO)):
-                yield Node(use.path, use.definition, node.part), task  # `ACT2FN = ClassInstantier(ACT2CLS)`
-            elif family == policy.CONFIG_BASE and node.definition in policy.KEYED_BY_CONFIG:
-                yield from ((config, task) for config in self._configurations_naming(key))
-            elif self._may_look_up(use, node, key, literal):
+            if how is How.PASSED_ON:
+                yield Node(use.path, use.definition, node.part), task
+            elif how is How.BY_CONFIGURATIONS:
+                yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
+            elif literal or self._lookups.may_ask(use, node.path, node.definition, key):
                 arrived = self._arrive(use, task)
                 if arrived is not None:
                     yield arrived
-
-    def _may_look_up(self, use: Use, node: Node, key: str, literal: bool) -> bool:
-        if node.path.startswith(policy.AUTO):
-            named = literal or self._naming.names(use.path.rpartition("/")[0], key)
-            return named and not use.path.startswith(policy.AUTO)
-        if node.definition in policy.REGISTRIES and self.broad.get((use.path, use.definition)) in policy.BASES:
-            return False
-        return literal or node.definition not in policy.KEYED_BY_CONFIG or self._naming.may_ask_for(use.path, key)
-
-    def _configurations_naming(self, key: str) -> Iterator[Node]:
-        """The configurations of models that name a key."""
-        classes = {
-            target
-            for owner, family in self.broad.items()
-            if family == owner[1] == policy.CONFIG_BASE
-            for target in self._graph.descendants(*owner)
-        }
-        for path, name in sorted((path, str(name)) for path, name in classes):
-            if (path, name) not in self.broad and self._naming.names(path.rpartition("/")[0], key):
-                yield Node(path, name)
 
     # -- where a use leads to ------------------------------------------------------------------------------------
 
@@ -323,14 +300,8 @@ class Reach:
                 task = Task.GENERATE
         return Node(path, name), task
 
-    def _kind(self, path: str, name: str) -> str:
-        for facts in self._graph.modules.facts.get(path, ()):
-            if name in facts.rows:
-                return str(facts.rows[name][0])
-        return ""
-
     def _is_constant(self, node: Node) -> bool:
-        return self._kind(node.path, node.definition) == "constant"
+        return self._graph.kind(node.path, node.definition) == "constant"
 
     def _is_for_pickling(self, member: str) -> bool:
         """Whether nothing but special methods that no exported path runs takes an attribute of that name."""
@@ -363,12 +334,16 @@ class Reach:
         shared = [path for path in self._graph.modules.facts if policy.is_shared(path)]
         for base in (*policy.BASES, *policy.CACHES):
             for path in shared:
-                if self._kind(path, base) == "class":
+                if self._graph.kind(path, base) == "class":
                     for owner in self._graph.ancestors(path, base):
                         found.setdefault((owner[0], str(owner[1])), base)
                     for derived in self._graph.descendants(path, base) if base in policy.CACHES else ():
                         found.setdefault((derived[0], str(derived[1])), base)
         return found
+
+    @cached_property
+    def _lookups(self) -> Lookups:
+        return Lookups(self._graph, self.broad)
 
     @cached_property
     def _generating_members(self) -> frozenset[str]:

@@ -97,12 +97,14 @@ def with_classes(
     """``affected`` with ``more`` classes, and the reasons of both, by path."""
     found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
     for path, classes in more.items():
-        (base_names, base_generating), (head_names, head_generating) = (
-            _defined(tree.read(path), classes) for tree in (base, head)
+        on_base, on_head = base.read(path), head.read(path)
+        base_names, base_generating = _defined(on_base, classes)
+        head_names, head_generating = (
+            (base_names, base_generating) if on_head == on_base else _defined(on_head, classes)
         )
         known = found.get(path) or AffectedModule(
-            base=model_file(path, layout) if base.read(path) is not None else None,
-            head=model_file(path, layout) if head.read(path) is not None else None,
+            base=model_file(path, layout) if on_base is not None else None,
+            head=model_file(path, layout) if on_head is not None else None,
             base_classes=(),
             head_classes=(),
             reason="",
