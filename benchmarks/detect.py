@@ -6,7 +6,8 @@ of each, and how many models each selects.
 The repository is not modified: commits are checked out in a temporary clone that shares its objects. Cold is a run
 with an empty cache, warm the next one. Seconds are those of the process and what it starts: compare them within one
 run only.
-The fetcher needs GitPython, which is no dependency of ours: where it is missing, its columns say so.
+The fetcher needs GitPython (``pip install gitpython``), which is no dependency of ours: where it is missing, its
+columns say so. A row is printed as soon as it is there.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+#: Characters of a commit that are shown.
+_WIDTH = 10
 _TESTED_MODEL = re.compile(r"\btests/models/(\w+)/")
 
 
@@ -42,13 +42,14 @@ def main() -> int:
     parser.add_argument("repository", type=Path)
     parser.add_argument("commits", nargs="+", metavar="COMMIT")
     given = parser.parse_args()
-    table = Table("Commit", "Models", "Theirs", "Cold", "Warm", "Theirs, s", "Theirs / cold", "Theirs / warm")
+    columns = ("Models", "Theirs", "Cold", "Warm", "Theirs, s", "Theirs / cold", "Theirs / warm")
+    print("  ".join(["Commit".ljust(_WIDTH), *columns]))
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder, "clone")
         subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", given.repository, clone], check=True)
         for commit in given.commits:
-            table.add_row(commit, *_row(clone, commit))
-    Console().print(table)
+            cells = (cell.rjust(len(title)) for cell, title in zip(_row(clone, commit), columns, strict=True))
+            print("  ".join([commit[:_WIDTH].ljust(_WIDTH), *cells]), flush=True)
     return 0
 
 

@@ -33,7 +33,12 @@ VALIDATES = "validate_"
 
 #: Tables that code looks up by what a configuration says. A base looks up what the model at hand has, so that only
 #: models that name the table themselves are affected by its entries.
-REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_INIT_FUNCTIONS"})
+REGISTRIES = frozenset(
+    {
+        *("ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS"),
+        *("ALL_ATTENTION_FUNCTIONS", "ALL_EXPERTS_FUNCTIONS", "ALL_FP8_EXPERTS_FUNCTIONS"),
+    }
+)
 
 #: Those of them whose keys are written in configurations and testers.
 KEYED_BY_CONFIG = frozenset(
@@ -52,6 +57,11 @@ GENERATE = "generate"
 #: The table from modes of generation to methods, and what its keys say where decoding is greedy.
 GENERATION_MODES = "GENERATION_MODES_MAPPING"
 GREEDY = "GREEDY_SEARCH"
+
+#: Shared code that holds no cache: what it takes of an object of any kind, such as ``update``, is of another.
+_WITHOUT_CACHES = tuple(
+    PACKAGE + inside for inside in ("utils/", "distributed/", "modeling_utils.py", "configuration_utils.py")
+)
 
 #: Methods behind the boundary, whoever defines them.
 BOUNDARY = frozenset(
@@ -75,6 +85,8 @@ _LOADS_KERNELS = frozenset(
 )
 #: Which kernels of the hub there are.
 _KERNELS = re.compile(r"_?(?:HUB_)?KERNELS?_[A-Z_]+")
+#: Functions that fetch one.
+_FETCHES_KERNELS = frozenset({"get_kernel", "load_and_register_attn_kernel"})
 #: Plans for spreading a model over devices.
 _PLAN = re.compile(r"(?:base_model|)_(?:tp|pp|ep|fsdp)_plan")
 #: Files and folders of the package behind it.
@@ -128,6 +140,11 @@ def is_of_generate(family: str | None, part: str) -> bool:
     return family == GENERATION_BASE or (family == GENERATION_CONFIG and not part)
 
 
+def may_hold(path: str, family: str) -> bool:
+    """Whether code of a file may hold an object of one of the broad bases."""
+    return family not in CACHES or not path.startswith(_WITHOUT_CACHES)
+
+
 def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     """Whether this is about loading, quantisation, saving, training or documentation."""
     if part in BOUNDARY or part in _NEVER or _PLAN.fullmatch(part) or only_documents(path, definition):
@@ -137,7 +154,7 @@ def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     if is_version(path, definition) or definition in _LOADS_KERNELS:
         return True
     inside = path.removeprefix(PACKAGE)
-    if _KERNELS.fullmatch(definition):
+    if _KERNELS.fullmatch(definition) or definition in _FETCHES_KERNELS:
         return True
     return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
 

@@ -250,13 +250,14 @@ class Reach:
         """Whether an attribute that is taken may be a member of a class."""
         if mention.own:
             return self._is_related((mention.path, mention.definition), owner)
+        held = policy.may_hold(mention.path, self.broad[owner])
         if not mention.root:
-            return True
+            return held
         targets = self._graph.resolve(mention.path, mention.root)
         return any(
             self._is_related((path, name), owner)
             if self._graph.kind(path, name) == "class"
-            else self._graph.kind(path, name) == "constant"
+            else held and self._graph.kind(path, name) == "constant"
             for path, name in targets
             if name is not None
         )

@@ -26,7 +26,7 @@ MATTERS = frozenset(
         *("torch", "torchao", "torchaudio", "torchvision", "numpy", "sympy", "ml-dtypes"),
         *("onnx", "onnx-ir", "onnxruntime", "onnxscript", "executorch"),
         *("transformers", "huggingface-hub", "safetensors", "tokenizers", "sentencepiece", "pillow"),
-        *("accelerate", "einops", "kernels", "peft", "timm"),
+        *("accelerate", "einops", "peft", "timm"),  # and not `kernels`: no case fetches one
     }
 )
 #: Never replaced: a runner reads its cases with pydantic, and the others take no part.

@@ -144,3 +144,10 @@ def test_exporters_of_the_checkout_are_told_apart_where_they_are_not_run() -> No
     assert [(item.name, item.reason) for item in found.not_run] == [
         (path, "the engine own does not use the checkout's exporters; --engine repo or both does")
     ]
+
+
+def test_kernels_of_the_hub_count_only_where_the_project_needs_them_to_run() -> None:
+    deps = '_deps = ["numpy>=1", "kernels>={}"]\ninstall_requires = [deps["numpy"]]\n'
+    assert change("setup.py", deps, CHECKOUT, Layout.TRANSFORMERS).affected == ()
+    needed = deps.replace('[deps["numpy"]]', '[deps["kernels"]]')
+    assert change("setup.py", needed, CHECKOUT, Layout.TRANSFORMERS).affected != ()

@@ -100,6 +100,49 @@ def test_kernels_of_the_hub_and_plans_for_devices_are_on_no_exported_path() -> N
     assert not_run(selection) == {f"{FAR_CONFIG}:FarConfig.base_model_tp_plan": NOT_EXPORTED}
 
 
+def test_what_fetches_a_kernel_is_on_no_exported_path() -> None:
+    kernels, base = SRC + "integrations/hub_kernels.py", SRC + "modeling_utils.py"
+    fetch = "def load_and_register_attn_kernel(name): return 1\ndef lazy_load_kernel(name): return 3\n"
+    for fetched, classes in (("load_and_register_attn_kernel", set[str]()), ("lazy_load_kernel", ALL)):
+        extra = {
+            kernels: FILES[kernels] + fetch,
+            base: FILES[base]
+            .replace("import kernelize", f"import kernelize, {fetched}")
+            .replace("self.init_weights()", f"self.init_weights({fetched}('flash'))"),
+        }
+        edit = ("return 1", "return 2") if not classes else ("return 3", "return 4")
+        assert affected(run({kernels: edit}, extra)) == classes
+
+
+def test_an_implementation_of_experts_affects_models_that_have_experts() -> None:
+    moe, base = SRC + "integrations/moe.py", SRC + "modeling_utils.py"
+    extra = {
+        moe: """
+def grouped(x): return 1
+ALL_EXPERTS_FUNCTIONS = dict({"grouped": grouped})
+def use_experts_implementation(cls, functions=ALL_EXPERTS_FUNCTIONS): return functions["grouped"](cls)
+""",
+        base: "from .integrations.moe import ALL_EXPERTS_FUNCTIONS\n"
+        + FILES[base].replace("self.init_weights()", "self.init_weights(ALL_EXPERTS_FUNCTIONS.keys())"),
+        FAR: "from ...integrations.moe import use_experts_implementation\n"
+        + FILES[FAR].replace("class FarLayer", "@use_experts_implementation\nclass FarLayer"),
+    }
+    assert affected(run({moe: ("return 1", "return 2")}, extra)) == {"FarModel", "FarForCausalLM"}
+
+
+def test_a_cache_does_not_affect_models_without_one_since_shared_code_updates_something_else() -> None:
+    base, generic = SRC + "modeling_utils.py", SRC + "utils/generic.py"
+    without = FILES[FAR].replace("from ...cache_utils import DynamicCache\n", "")
+    extra = {
+        FAR: without.replace("cache.update(x, x, 0)", "x").replace(', DynamicCache("full")', ""),
+        base: "from .cache_utils import DynamicCache\n"
+        + FILES[base].replace("self.init_weights()", "self.init_weights(DynamicCache, self.config.plan.update({}))"),
+        generic: "SEEN = set()\ndef can_return_tuple(f): return SEEN.update(f)\n",
+    }
+    edit = {SRC + "cache_utils.py": ("return k, v", "return v, k")}
+    assert affected(run(edit, extra)) == {"ToyModel", "ToyForCausalLM"}
+
+
 @pytest.mark.parametrize("attribute", ["_tp_plan", "_no_split_modules", "_keys_to_ignore_on_load_unexpected"])
 def test_what_a_model_says_of_loading_is_on_no_exported_path(attribute: str) -> None:
     said = {FAR: FILES[FAR].replace("config: FarConfig", f"config: FarConfig\n    {attribute} = 1")}
