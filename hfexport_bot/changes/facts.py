@@ -79,11 +79,6 @@ class Facts:
     spans: Sequence[tuple[int, int]] = ()
 
     @cached_property
-    def words(self) -> frozenset[str]:
-        """The attributes as a set."""
-        return frozenset(self.attributes)
-
-    @cached_property
     def definitions(self) -> Mapping[str, Definition]:
         """The definitions by name."""
         return {

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import NamedTuple
 
-from hfexport_bot.changes.facts import Definition
+from hfexport_bot.changes.facts import Definition, Facts
 from hfexport_bot.changes.modules import ANYTHING, Modules, Target, module_of
 
 
@@ -105,7 +105,7 @@ class Graph:
         for path, versions in self.modules.facts.items():
             folder = path.rpartition("/")[0]
             test = path.startswith("tests/")
-            for row in {row for facts in versions for row in facts.imports}:
+            for row in dict.fromkeys(row for facts in versions for row in facts.imports):
                 if test and row.module.startswith("transformers"):
                     continue  # what a test uses of the models is found by its words alone
                 key = (folder, *row[1:])
@@ -115,7 +115,7 @@ class Graph:
                     found.setdefault(target, []).append((path, row.local))
             if path.endswith("__init__.py"):
                 continue  # it offers what it imports with a star, and does not use it
-            for level, starred in {star for facts in versions for star in facts.stars}:
+            for level, starred in dict.fromkeys(star for facts in versions for star in facts.stars):
                 source = self.modules.module(path, level, starred)
                 for name, targets in self.modules.exported(source).items() if source else ():
                     for target in targets:
@@ -215,17 +215,28 @@ class Graph:
     def _find_mentions(self, attribute: str) -> Iterator[Mention]:
         """Every part that takes an attribute of this name, by a glob too."""
         wanted = {attribute, *(glob for glob in self._globs if fnmatchcase(attribute, glob))}
-        for path, versions in self.modules.facts.items():
-            for facts in versions:
-                if not facts.words.isdisjoint(wanted):
-                    for name, row in facts.rows.items():
-                        for key, part in row[3].items():
-                            yield from _mentions(Mention(path, name, key, False, ""), part, wanted)
+        for position in sorted({each for word in wanted for each in self._taking.get(word, ())}):
+            path, facts = self._versions[position]
+            for name, row in facts.rows.items():
+                for key, part in row[3].items():
+                    yield from _mentions(Mention(path, name, key, False, ""), part, wanted)
+
+    @cached_property
+    def _versions(self) -> Sequence[tuple[str, Facts]]:
+        return [(path, facts) for path, versions in self.modules.facts.items() for facts in versions]
+
+    @cached_property
+    def _taking(self) -> Mapping[str, Sequence[int]]:
+        """Attribute to the files that take it, as places in `_versions`."""
+        found: dict[str, list[int]] = {}
+        for position, (_, facts) in enumerate(self._versions):
+            for word in facts.attributes:
+                found.setdefault(word, []).append(position)
+        return found
 
     @cached_property
     def _globs(self) -> Sequence[str]:
-        every = {word for versions in self.modules.facts.values() for facts in versions for word in facts.words}
-        return sorted(word for word in every if "*" in word and word.strip("*"))
+        return sorted(word for word in self._taking if "*" in word and word.strip("*"))
 
     # -- tables --------------------------------------------------------------------------------------------------
 

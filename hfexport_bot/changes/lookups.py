@@ -69,7 +69,7 @@ class Lookups:
             elif of_auto:
                 if not among_auto and (literal or use.path.startswith(policy.MODELS)):
                     yield use, literal, How.ASKED
-            elif not (name in policy.REGISTRIES and family in policy.BASES):
+            elif family not in policy.BASES or not (name in policy.REGISTRIES or use.after == policy.KEYS):
                 yield use, literal, How.ASKED
 
     def _find_asked_for(self, part: str) -> bool:

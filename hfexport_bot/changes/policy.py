@@ -33,12 +33,7 @@ VALIDATES = "validate_"
 
 #: Tables that code looks up by what a configuration says. A base looks up what the model at hand has, so that only
 #: models that name the table themselves are affected by its entries.
-REGISTRIES = frozenset(
-    {
-        *("ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS"),
-        *("ALL_ATTENTION_FUNCTIONS", "ALL_EXPERTS_FUNCTIONS", "ALL_FP8_EXPERTS_FUNCTIONS"),
-    }
-)
+REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_INIT_FUNCTIONS"})
 
 #: Those of them whose keys are written in configurations and testers.
 KEYED_BY_CONFIG = frozenset(
@@ -85,15 +80,13 @@ _LOADS_KERNELS = frozenset(
 )
 #: Which kernels of the hub there are.
 _KERNELS = re.compile(r"_?(?:HUB_)?KERNELS?_[A-Z_]+")
-#: Functions that fetch one.
-_FETCHES_KERNELS = frozenset({"get_kernel", "load_and_register_attn_kernel"})
 #: Plans for spreading a model over devices.
 _PLAN = re.compile(r"(?:base_model|)_(?:tp|pp|ep|fsdp)_plan")
 #: Files and folders of the package behind it.
 _BOUNDARY_FILES = (
     *("quantizers/", "core_model_loading.py", "conversion_mapping.py", "modeling_gguf_pytorch_utils.py"),
     *("safetensors_conversion.py", "dynamic_module_utils.py", "pipelines/", "cli/", "trainer", "training_args"),
-    *("loss/", "exporters/"),
+    *("loss/", "exporters/", "model_debugging_utils.py"),
     # Attention of other devices, and that of continuous batching.
     *("integrations/flash_attention.py", "integrations/flash_paged.py", "integrations/sdpa_paged.py"),
     *("integrations/eager_paged.py", "generation/continuous_batching/"),
@@ -154,7 +147,7 @@ def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     if is_version(path, definition) or definition in _LOADS_KERNELS:
         return True
     inside = path.removeprefix(PACKAGE)
-    if _KERNELS.fullmatch(definition) or definition in _FETCHES_KERNELS:
+    if _KERNELS.fullmatch(definition):
         return True
     return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
 

@@ -98,6 +98,7 @@ class Reach:
         self._whole = cache(self._find_whole)
         self._following = cache(lambda node, task: tuple(self._expand(node, task)))
         self._concerned = cache(self._find_concerned)
+        self._is_for_pickling = cache(self._find_for_pickling)
 
     def affected(self, seeds: Iterable[Node]) -> Affected:
         """All that the seeds affect. Those among them that are members of broad bases affect no more than what also
@@ -304,7 +305,7 @@ class Reach:
     def _is_constant(self, node: Node) -> bool:
         return self._graph.kind(node.path, node.definition) == "constant"
 
-    def _is_for_pickling(self, member: str) -> bool:
+    def _find_for_pickling(self, member: str) -> bool:
         """Whether nothing but special methods that no exported path runs takes an attribute of that name."""
         mentions = [mention.part for mention in self._graph.mentions(member) if mention.part != member]
         return bool(mentions) and all(map(policy.is_never_run, mentions))

@@ -48,7 +48,8 @@ class Sides:
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""
         both: dict[str, Sequence[Facts]] = {}
-        for path in self.base.keys() | self.head.keys():
+        # In order, so that of equally short chains every run tells the same.
+        for path in sorted(self.base.keys() | self.head.keys()):
             versions = [side[path] for side in (self.head, self.base) if path in side]
             both[path] = versions[:1] if versions[0] is versions[-1] else versions
         roots = ("src", "") if self._layout is Layout.TRANSFORMERS else None

@@ -9,6 +9,9 @@ import pytest
 from hfexport_bot.changes.facts import read_facts
 from hfexport_bot.changes.graph import Graph, Use
 from hfexport_bot.changes.modules import ANYTHING, Modules, Target, module_of
+from hfexport_bot.changes.reading import Sides
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.schema import Layout
 
 LAZY = "import sys\nsys.modules[__name__] = _LazyModule(__name__, define_import_structure(__file__))\n"
 
@@ -136,3 +139,10 @@ def test_an_attribute_is_found_by_name_and_by_glob() -> None:
     source = "class A:\n    def f(self, x): return self.go(x.go)\n    def g(self, k): return getattr(self, f'g{k}')()\n"
     found = {(each.part, each.own) for each in Graph(modules({"a.py": source})).mentions("go")}
     assert found == {("f", True), ("f", False), ("g", True)}
+
+
+def test_files_come_in_one_order_whatever_the_seed_of_hashes() -> None:
+    tree = MappingTree({f"zoo/part_{number}.py": "" for number in range(40)})
+    facts = Sides(tree, tree, Layout.MODELING, []).modules().facts
+    assert list(facts) == sorted(facts)
+    assert len(facts) == 40

@@ -114,6 +114,18 @@ def test_what_fetches_a_kernel_is_on_no_exported_path() -> None:
         assert affected(run({kernels: edit}, extra)) == classes
 
 
+def test_decoding_of_batches_that_come_and_go_is_on_no_exported_path() -> None:
+    paged, base = SRC + "integrations/sdpa_paged.py", SRC + "modeling_utils.py"
+    extra = {
+        paged: "def sdpa_attention_paged_forward(cache, k, v): return cache.update(k, v, 0)\n",
+        base: "from .integrations.sdpa_paged import sdpa_attention_paged_forward\n"
+        + FILES[base].replace("self.init_weights()", "self.init_weights(sdpa_attention_paged_forward)"),
+    }
+    selection = run({paged: ("k, v, 0", "v, k, 0")}, extra)
+    assert selection.affected == ()
+    assert set(not_run(selection).values()) == {NOT_EXPORTED}
+
+
 def test_an_implementation_of_experts_affects_models_that_have_experts() -> None:
     moe, base = SRC + "integrations/moe.py", SRC + "modeling_utils.py"
     extra = {
