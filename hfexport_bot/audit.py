@@ -16,7 +16,7 @@ from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.sides import RunCases, Sides
 from hfexport_bot.plan import Engines, PlannedCase, plan_cases
-from hfexport_bot.preparation import Surroundings, Watch, exporters_of, one_revision, prepare
+from hfexport_bot.preparation import Surroundings, Watch, exporters_of, one_revision, prepare, private_setup
 from hfexport_bot.reporting import read_reports
 from hfexport_bot.schema import (
     Audit,
@@ -157,7 +157,7 @@ def audit_workarounds(
     if not failure:
         with ExitStack() as open_things:
             backends = tuple(sorted({case.backend for case in planned}))
-            head = prepared.setups["head"].model_copy(update={"backends": backends})
+            head = private_setup(prepared.setups["head"], open_things).model_copy(update={"backends": backends})
             runners = open_things.enter_context(around.open_runners())
             trials = Trials(head, runners, around.watch, around.jobs)
             controls = trials.run(planned.values())

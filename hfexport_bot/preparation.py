@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from hfexport_bot.execution.overlay import installed_versions, make_overlay
 from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult, run_session
 from hfexport_bot.execution.sides import OnEvent, RunCases, SideName
-from hfexport_bot.execution.trees import temporary_folder
+from hfexport_bot.execution.trees import copied_tree, manifest, temporary_folder, written
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, plan_cases
 from hfexport_bot.schema import (
     REPO_PREFIX,
@@ -41,6 +41,9 @@ from hfexport_bot.settings import (
     read_both,
     require_known,
 )
+
+#: The folders of a checkout that its models and their tests need.
+_OF_A_CHECKOUT = frozenset({"src", "tests", "utils"})
 
 #: Shows the progress of the planned cases while its context is open.
 Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
@@ -139,6 +142,15 @@ def prepare(
     return Prepared(prepared, (*environments.notes, *fetched.notes), unmet=environments.unmet)
 
 
+def private_setup(setup: RunnerSetup, open_things: ExitStack) -> RunnerSetup:
+    """The setup of a folder's runner; a checkout's tests, which may write to its files, get a copy to work in."""
+    if setup.layout is not Layout.TRANSFORMERS or setup.tree is None:
+        return setup
+    hooks = (Path(hook).parts[0] for hook in (setup.cases_hook, setup.workarounds_file) if hook)
+    tree = open_things.enter_context(copied_tree(Path(setup.tree), {*_OF_A_CHECKOUT, *hooks}))
+    return setup.model_copy(update={"tree": str(tree)})
+
+
 def run_planned(
     planned: Sequence[PlannedCase],
     base: RunnerSetup | None,
@@ -151,7 +163,10 @@ def run_planned(
     on_event = open_things.enter_context(around.watch(planned))
     exchange = open_things.enter_context(temporary_folder()) if base is not None else None
     run_cases = open_things.enter_context(around.open_runners())
-    return run_session(
+    setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
+    trees = {side: Path(each.tree) for side, each in setups.items() if each.tree and each.layout is Layout.TRANSFORMERS}
+    before = {side: manifest(tree) for side, tree in trees.items()}
+    result = run_session(
         planned,
         base=base,
         head=head,
@@ -161,6 +176,8 @@ def run_planned(
         reruns=reruns,
         exchange=exchange,
     )
+    found = {side: written(before[side], manifest(tree)) for side, tree in trees.items()}
+    return replace(result, written={side: files for side, files in found.items() if files})
 
 
 def runner_setup(layout: Layout, tree: Path | None, settings: Settings, hooks: Hooks, logs: str | None) -> RunnerSetup:

@@ -16,7 +16,15 @@ from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.trees import revision_tree
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.preparation import Surroundings, check_disabled, engines_of, one_revision, plan, prepare
+from hfexport_bot.preparation import (
+    Surroundings,
+    check_disabled,
+    engines_of,
+    one_revision,
+    plan,
+    prepare,
+    private_setup,
+)
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import (
     Backend,
@@ -97,6 +105,7 @@ def reproduce_case(
         kept = {"keep": str(keep.resolve())} if keep else {}
         update = {"log_dir": str(logs), "jobs": 1, "backends": (case_id.backend,), **kept}
         setup = ready.setups["head"].model_copy(update=update)
+        setup = setup if revision else private_setup(setup, stack)
         told = _Told(logs, say)
         run_cases = stack.enter_context(around.open_runners())
         result = run_cases(setup, [CaseRequest(id=case_id, module=str(case.head_module))], on_event=told.event)

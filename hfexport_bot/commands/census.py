@@ -11,9 +11,9 @@ from hfexport_bot.changes.place import find_place
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree
-from hfexport_bot.commands.finished import failure_of, require_cases
+from hfexport_bot.commands.finished import failure_of, require_cases, written_notes
 from hfexport_bot.plan import PlannedCase, plan_cases
-from hfexport_bot.preparation import Surroundings, one_revision, prepare, run_planned
+from hfexport_bot.preparation import Surroundings, one_revision, prepare, private_setup, run_planned
 from hfexport_bot.schema import Backend, Census, CensusEntry, Outcome, Shapes
 from hfexport_bot.settings import Overrides
 
@@ -37,12 +37,13 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     prepared = prepare({"head": setup}, {"head": tree}, planned, settings, around)
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
-        setup = prepared.setups["head"].model_copy(update={"survey": True})
+        setup = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
+        setup = setup.model_copy(update={"survey": True})
         result = run_planned(planned, None, setup, around, open_things)
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
-        notes=(*left_out, *prepared.notes),
+        notes=(*left_out, *prepared.notes, *written_notes(result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,
         versions=result.versions,

@@ -23,6 +23,7 @@ from hfexport_bot.preparation import (
     one_revision,
     plan,
     prepare,
+    private_setup,
     run_planned,
     runner_setup,
 )
@@ -102,7 +103,8 @@ def _run(plan: Plan, place: Place, around: Surroundings, shard: Shard | None, st
     prepared = prepare({"head": setup}, {"head": tree}, planned, settings, around)
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
-        result = run_planned(planned, None, prepared.setups["head"], around, open_things)
+        head = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
+        result = run_planned(planned, None, head, around, open_things)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command=plan.command,

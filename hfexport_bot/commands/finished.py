@@ -11,6 +11,9 @@ from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import OutcomeKind, Report, Rerun
 from hfexport_bot.settings import AcceptedEntry, Overrides, Settings
 
+#: Files that a note names.
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -26,6 +29,17 @@ def notes_of(settings: Settings, expired: Sequence[AcceptedEntry], result: Sessi
         *(f"the workaround `{name}` was disabled" for name in settings.disabled_workarounds),
         *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
         *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
+        *written_notes(result),
+    )
+
+
+def written_notes(result: SessionResult) -> tuple[str, ...]:
+    """What is said of code under test that wrote to its own files: cases that come later read what it wrote."""
+    return tuple(
+        f"{side}'s code wrote to its own files while it ran ({', '.join(files[:_SHOWN])}"
+        f"{f' and {len(files) - _SHOWN} more' if len(files) > _SHOWN else ''}): cases that ran after may not be of the "
+        "code that was asked for"
+        for side, files in result.written.items()
     )
 
 

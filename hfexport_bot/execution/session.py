@@ -30,7 +30,8 @@ from hfexport_bot.schema import (
 @dataclass(frozen=True)
 class SessionResult:
     """Both sides' outcomes; ``eager`` tells how eager's outputs moved where they may have, ``tries`` has all
-    outcomes of the cases that were run again, ``fatal`` a message for each side whose runner could not work at all."""
+    outcomes of the cases that were run again, ``fatal`` a message for each side whose runner could not work at all,
+    ``written`` the files of a side's tree that its own code wrote to."""
 
     base: dict[CaseId, Outcome] = field(default_factory=dict)
     head: dict[CaseId, Outcome] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class SessionResult:
     tries: dict[CaseId, Tries] = field(default_factory=dict)
     fatal: dict[SideName, str] = field(default_factory=dict)
     ran: tuple[SideName, ...] = ()
+    written: dict[SideName, tuple[str, ...]] = field(default_factory=dict)
 
 
 def run_session(
@@ -135,7 +137,7 @@ class _Session:
         """Base's outcomes, those on another source than head's had again on head's; head's are told of it."""
         apart = [id_ for id_ in base if id_ in self._head and differ(base[id_], self._head[id_])]
         again = {
-            id_: self._twins[id_].model_copy(update={"source": source_of(self._head[id_])})
+            id_: self._twins[id_].model_copy(update={"source": source_of(self._head[id_]), "keep": self._again(id_)})
             for id_ in apart
             if source_of(base[id_]) is not source_of(self._head[id_])
         }
@@ -152,6 +154,11 @@ class _Session:
                 told += ": the sides' inputs and graphs are not compared"
             self._head[id_] = head.model_copy(update={"notes": (*head.notes, told[:MAX_MESSAGE_CHARS])})
         return base
+
+    def _again(self, case_id: CaseId) -> str | None:
+        """Where a second run of a case leaves what the first has left elsewhere, on other inputs."""
+        keep = self._twins[case_id].keep
+        return str(Path(keep).with_stem(f"{Path(keep).stem}-again")) if keep else None
 
     def _compare_eager(
         self, requests: Mapping[CaseId, CaseRequest], base: Mapping[CaseId, Outcome]

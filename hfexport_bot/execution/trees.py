@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,6 +45,50 @@ def revision_tree(git: Git, sha: str, parent: Path | None = None) -> Iterator[Pa
         _write(git, sha, root / "git", tree)
         _make_read_only(tree)
         yield tree
+
+
+@contextmanager
+def copied_tree(folder: Path, parts: Collection[str], parent: Path | None = None) -> Iterator[Path]:
+    """A read-only copy of parts of a folder, as they are now, and of the files beside them; removed at the end. Links
+    are copied as links.
+
+    Raises `UsageError` for what cannot be read, and where there is no room.
+    """
+    with temporary_folder(parent) as root:
+        tree = root / "tree"
+        tree.mkdir()
+        try:
+            for path in folder.iterdir():
+                if path.is_file():
+                    shutil.copy2(path, tree)
+                elif path.name in parts and path.is_dir():
+                    ignored = shutil.ignore_patterns("__pycache__", "node_modules")
+                    shutil.copytree(path, tree / path.name, symlinks=True, ignore=ignored)
+        except OSError as error:
+            told = error.args[0][0] if isinstance(error, shutil.Error) else error
+            raise UsageError(f"{folder} could not be copied to a temporary folder to run there: {told}") from None
+        _make_read_only(tree)
+        yield tree
+
+
+#: Inode, size and time of each file.
+Manifest = Mapping[str, tuple[int, int, int]]
+
+
+def manifest(tree: Path) -> Manifest:
+    """What tells whether files were written to."""
+    found = {}
+    for here, _, names, folder in os.fwalk(tree):
+        for name in names:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            found[os.path.relpath(os.path.join(here, name), tree)] = status.st_ino, status.st_size, status.st_mtime_ns
+    return found
+
+
+def written(before: Manifest, after: Manifest) -> tuple[str, ...]:
+    """The files that changed or went, and Python files that came: root may write to what is read-only."""
+    gone = {path for path, status in before.items() if after.get(path) != status}
+    return tuple(sorted(gone | {path for path in after.keys() - before.keys() if path.endswith(".py")}))
 
 
 @contextmanager

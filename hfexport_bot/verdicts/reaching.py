@@ -36,6 +36,7 @@ def reach_more(
         head=result.head | added.head,
         eager=result.eager | added.eager,
         tries=result.tries | added.tries,
+        written=added.written | result.written,
     )
     return (*planned, *more), both
 

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -601,15 +602,42 @@ def test_check_fails_on_all_but_pass_and_skipped(out: Path, kind: OutcomeKind) -
     assert code == (0 if kind in (OutcomeKind.PASS, OutcomeKind.SKIPPED) else 1)
 
 
-def test_check_of_a_checkout_uses_its_tree_and_all_jobs(tmp_path: Path, out: Path) -> None:
+def test_check_of_a_checkout_uses_a_copy_of_it_and_all_jobs(tmp_path: Path, out: Path) -> None:
     path = tmp_path / "checkout/src/transformers/models/toy/modeling_toy.py"
     path.parent.mkdir(parents=True)
     path.write_text(model("ToyModel"))
     code, runner = check("toy", "--tree", str(tmp_path / "checkout"), "--jobs", "3", out=out)
     assert code == 0
-    setup, ids, _ = runner.calls["head"]
-    assert (setup.layout, setup.tree, setup.jobs) == (Layout.TRANSFORMERS, str(tmp_path / "checkout"), 3)
+    setup, ids, files = runner.calls["head"]
+    assert (setup.layout, setup.jobs) == (Layout.TRANSFORMERS, 3)
     assert ids[0] == "toy/ToyModel/dynamo/dynamic/forward"
+    assert "modeling_toy.py" in files
+    assert setup.tree is not None
+    assert Path(setup.tree).is_relative_to(tempfile.gettempdir())
+    assert not Path(setup.tree).exists()
+    assert path.is_file()
+
+
+@pytest.mark.parametrize("command", ["check", "cases"])
+def test_a_checkouts_code_that_writes_to_its_files_is_told_and_harms_no_file_of_the_user(
+    tmp_path: Path, out: Path, capsys: Any, command: str
+) -> None:
+    path = tmp_path / "checkout/src/transformers/models/toy/modeling_toy.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(model("ToyModel"))
+
+    def runner(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        file = Path(setup.tree or "", path.relative_to(tmp_path / "checkout"))
+        file.chmod(0o644)
+        file.write_text("raise SystemExit")
+        return RunResult({request.id: Outcome(kind=OutcomeKind.PASS) for request in requests})
+
+    more = ["--out", str(out), "--backend", "dynamo"] if command == "check" else []
+    arguments = [command, "toy", "--tree", str(tmp_path / "checkout"), *more]
+    assert main(arguments, run_cases=runner, list_workarounds=registered) == 0
+    assert path.read_text() == model("ToyModel")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "wrote to its own files while it ran (src/transformers/models/toy/modeling_toy.py)" in said
 
 
 @pytest.mark.parametrize("name", ["pkg/modeling_a.py", "pkg/modeling_a.py:AModel"])

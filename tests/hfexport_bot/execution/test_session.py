@@ -277,6 +277,19 @@ def test_base_runs_again_on_the_source_that_head_fell_back_to() -> None:
     )
 
 
+def test_a_second_run_leaves_what_eager_ran_on_in_a_file_of_its_own(tmp_path: Path) -> None:
+    head = made("synthesised", "ATest", fingerprint=ONE)
+    runners = Runners(
+        head={"A": head}, base={"A": [made("model tests: ATest", fingerprint=OTHER), made("synthesised")]}
+    )
+    runners.run(case("A"), exchange=tmp_path)
+    first, second = (requests[0].keep for side, _, requests in runners.asked if side == "base")
+    assert first
+    assert second
+    assert first != second
+    assert Path(second).parent == tmp_path
+
+
 def test_the_source_of_a_second_run_that_ends_as_heads_twin_gives_heads_outcome() -> None:
     head = made("synthesised", "ATest", fingerprint=ONE)
     runners = Runners(head={"A": head}, base={"A": [made("model tests: ATest"), made("synthesised", fingerprint=ONE)]})

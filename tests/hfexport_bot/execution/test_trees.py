@@ -15,7 +15,7 @@ import pytest
 
 from hfexport_bot.changes.git import Git
 from hfexport_bot.errors import UsageError
-from hfexport_bot.execution.trees import remove_stale_trees, revision_tree
+from hfexport_bot.execution.trees import copied_tree, manifest, remove_stale_trees, revision_tree, written
 
 
 @pytest.fixture
@@ -53,6 +53,42 @@ def test_everything_is_read_only_and_executable_bits_are_kept(repository: Any, p
     assert not any(mode & 0o222 for mode in modes.values())
     assert modes["run.sh"] & stat.S_IXUSR
     assert not modes["b.py"] & stat.S_IXUSR
+
+
+def test_a_copy_has_the_parts_asked_for_read_only_and_the_files_beside_them(tmp_path: Path, place: Path) -> None:
+    work = tmp_path / "work"
+    for name in ("src/a.py", "src/__pycache__/a.pyc", "docs/d.md", ".git/HEAD", "setup.py"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(name)
+    (work / "src/link.py").symlink_to("a.py")
+    (work / "src/lost").symlink_to("nowhere")
+    with copied_tree(work, {"src", "tests"}, place) as tree:
+        found = {str(path.relative_to(tree)) for path in tree.rglob("*")}
+        assert found == {"setup.py", "src", "src/a.py", "src/link.py", "src/lost"}
+        assert not any(path.stat().st_mode & 0o222 for path in (tree, tree / "src", tree / "src/a.py"))
+        assert (tree / "src/link.py").is_symlink()
+    assert list(place.iterdir()) == []
+
+
+def test_what_cannot_be_copied_is_an_error_that_names_it(tmp_path: Path, place: Path) -> None:
+    (tmp_path / "src").mkdir()
+    os.mkfifo(tmp_path / "src" / "pipe")
+    with pytest.raises(UsageError, match=r"could not be copied .*pipe"), copied_tree(tmp_path, {"src"}, place):
+        pass
+    assert list(place.iterdir()) == []
+
+
+def test_files_that_were_written_to_are_found(tmp_path: Path) -> None:
+    for name in ("same.py", "grown.py", "swapped.txt", "gone.txt"):
+        (tmp_path / name).write_text(name)
+    before = manifest(tmp_path)
+    (tmp_path / "grown.py").write_text("more than before")
+    (tmp_path / "other").write_text("swapped.txt")
+    (tmp_path / "other").replace(tmp_path / "swapped.txt")
+    (tmp_path / "gone.txt").unlink()
+    (tmp_path / "new.py").touch()
+    (tmp_path / "cache.json").touch()
+    assert written(before, manifest(tmp_path)) == ("gone.txt", "grown.py", "new.py", "swapped.txt")
 
 
 def test_no_git_folder_is_in_reach(repository: Any, place: Path) -> None:
