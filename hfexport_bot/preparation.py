@@ -13,6 +13,7 @@ from hfexport_bot.changes.layout import EXPORTERS
 from hfexport_bot.changes.place import Place, installed_root
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.selection import Selection
+from hfexport_bot.changes.targets import unknown_names
 from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.environments import MakeOverlay, prepare_environments
@@ -139,7 +140,11 @@ def prepare(
         side: setup.model_copy(update={**found, "search_path": environments.search_path.get(side, ())})
         for side, setup in setups.items()
     }
-    return Prepared(prepared, (*environments.notes, *fetched.notes), unmet=environments.unmet)
+    others = settings.checkpoints.keys() - asked
+    named_by: SideName = "base" if "base" in trees else "head"
+    unknown = unknown_names(sorted(others), trees[named_by], setups[named_by].layout) if others else ()
+    notes = [f"`checkpoints:` names what is no model class here: {name}" for name in unknown]
+    return Prepared(prepared, (*environments.notes, *fetched.notes, *notes), unmet=environments.unmet)
 
 
 def private_setup(setup: RunnerSetup, open_things: ExitStack) -> RunnerSetup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -24,6 +25,7 @@ from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
 
 _WANTED = "a model class derives from transformers' PreTrainedModel and has a forward"
+_CLASS = re.compile(rb"^class (\w+)", re.MULTILINE)
 #: Most names that a message lists.
 _NAMED = 3
 
@@ -103,6 +105,15 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
         found = notes[:_NAMED] or [_WANTED if files else "no file is called modeling_*.py"]
         raise UsageError(f"no model class to try: {'; '.join(found)}")
     return tuple(modules), tuple(notes)
+
+
+def unknown_names(names: Iterable[str], tree: Tree, layout: Layout) -> tuple[str, ...]:
+    """Those of ``names`` that neither a model nor a class of a modeling file has, each with the nearest that has."""
+    catalogue = _catalogue(tree, layout)
+    paths = {file.path for files in catalogue.values() for file in files}
+    classes = (found.decode() for path in paths for found in _CLASS.findall(tree.read(path) or b""))
+    known = {file.model for files in catalogue.values() for file in files} | set(classes)
+    return tuple(f"{name}{_nearest(name, known)}" for name in names if name not in known)
 
 
 def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:

@@ -177,11 +177,16 @@ def counts(report: Report) -> Counts:
     )
 
 
+#: Stages of a case that are alike on every backend.
+_BEFORE_BACKENDS = ("source", "eager")
+
+
 def cause_of(case: CaseReport) -> tuple[str, str]:
     """What cases with one cause have in common: their signature. An error names its place in the code, so
-    that one on three backends is one; wrong numbers, crashes and limits don't, so that each backend has its
-    own."""
+    that one on three backends is one, as what ends before any backend has its turn; wrong numbers, crashes and
+    limits in later stages don't, so that each backend has its own."""
     placed = case.outcome in {OutcomeKind.ERROR, OutcomeKind.UNAVAILABLE, OutcomeKind.SKIPPED}
+    placed = placed or case.stage in _BEFORE_BACKENDS
     return case.signature or str(case.id), "" if placed else case.id.backend.value
 
 

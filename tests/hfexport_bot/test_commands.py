@@ -106,6 +106,10 @@ def test_checkpoints_of_planned_classes_are_fetched_where_base_lets_them(change:
     assert outside.fetched == ["a/x"]
     assert outside.setups["base"].checkpoints == outside.setups["head"].checkpoints == {"AModel": "/checkpoints/a/x"}
     assert "checkpoint a/x at 0123456789ab" in report.notes
+    assert (
+        report.notes[-1]
+        == "`checkpoints:` names what is no model class here: ZModel; did you mean AModel or modeling_a?"
+    )
 
 
 @pytest.mark.parametrize("overrides", [Overrides(), Overrides(sources=(Source.SYNTHESISED,))])

@@ -165,6 +165,10 @@ def test_an_error_is_one_cause_on_all_backends_and_wrong_numbers_one_on_each() -
     assert cause_of(error) == cause_of(error.model_copy(update={"id": elsewhere}))
     assert cause_of(wrong) != cause_of(wrong.model_copy(update={"id": elsewhere}))
     assert cause_of(error) != cause_of(wrong)
+    for kind in (OutcomeKind.NONDETERMINISTIC, OutcomeKind.TIMEOUT, OutcomeKind.CRASH):
+        early, late = (one(planned(), PASS, Outcome(kind=kind, stage=stage)) for stage in ("eager", "lower"))
+        assert cause_of(early) == cause_of(early.model_copy(update={"id": elsewhere}))
+        assert cause_of(late) != cause_of(late.model_copy(update={"id": elsewhere}))
 
 
 def test_failing_run_follows_fail_on() -> None:
