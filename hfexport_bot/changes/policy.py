@@ -46,6 +46,9 @@ KEYS = "keys"
 #: Where a model names layers to listen to: nothing of them runs by it.
 LISTENS = frozenset({"_can_record_outputs"})
 
+#: Where a model class names its configuration.
+CONFIGURED = frozenset({"config", "config_class"})
+
 #: How a model is built and called: `model_class(config).eval().float()`, then itself or its generate.
 ENTRIES = frozenset({"forward", "eval", "train", "float", "_from_config"})
 GENERATE = "generate"

@@ -177,6 +177,9 @@ class Reach:
         if node.part.startswith("["):
             yield from self._of_entry(node, task)
             return
+        if node.part in policy.CONFIGURED and (node.path, node.definition) not in self.broad:
+            yield from self._of_configured(node, task)
+            return
         if not node.part and node.path.startswith(policy.MODELS):
             for entry in self._graph.tables.get(node.definition, ()):
                 if entry.path.startswith(policy.AUTO) and self._lookups.is_asked_for(entry.part):
@@ -209,6 +212,19 @@ class Reach:
                 continue
             if not (broad and use.after and self._takes_a_member(node, use.after)):
                 yield use
+
+    def _of_configured(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
+        """What has the configuration that a base of models names: those that derive from it and name no other."""
+        children = self._graph.children(node.path, node.definition)
+        for path, name in children:
+            definition = self._graph.definition(path, name)
+            if definition is None or policy.CONFIGURED.isdisjoint(definition.parts):
+                yield Node(path, name, "" if self._has_forward(path, name) else node.part), task
+        for use in self._of_definition(Node(node.path, node.definition)):
+            if (use.path, use.definition) not in children or use.part:
+                arrived = self._arrive(use, task)
+                if arrived is not None:
+                    yield arrived
 
     def _of_member(self, node: Node, task: Task) -> Iterator[tuple[Use, Task]]:
         """What takes a member of a broad base. Objects that configure generation are asked by ``generate`` alone."""
@@ -295,6 +311,8 @@ class Reach:
             return None
         if part and self._is_for_pickling(part):
             return None
+        if part in policy.CONFIGURED and self.is_model(path, name) and not self._has_forward(path, name):
+            return Node(path, name, part), task
         if part and self.is_model(path, name) and self._is_method(path, name, part):
             if not direct and not self._is_taken(part):
                 return None
@@ -364,8 +382,11 @@ class Reach:
             for mention in self._graph.mentions(member)
         )
 
+    def _has_forward(self, path: str, name: str) -> bool:
+        return any(name in facts.models for facts in self._graph.modules.facts.get(path, ()))
+
     def _find_model(self, path: str, name: str) -> bool:
-        return any(name in facts.models for facts in self._graph.modules.facts.get(path, ())) or any(
+        return self._has_forward(path, name) or any(
             (path, name) in self._graph.descendants(*owner)
             for owner, family in self.broad.items()
             if owner[1] == family == policy.MODEL_BASE

@@ -264,3 +264,39 @@ def test_the_version_selects_nothing_by_itself() -> None:
     selection = run({init: ('"1"', '"2"')}, files)
     assert selection.affected == ()
     assert not_run(selection) == {init: ONLY_VERSION}
+
+
+def test_a_part_of_a_composite_has_the_configuration_that_it_names_not_its_base_s() -> None:
+    config = FILES[FAR_CONFIG].replace(
+        "class FarConfig",
+        "from ..toy.configuration_toy import ToyConfig\n"
+        "class FarVisionConfig(PreTrainedConfig): model_type = 'far_vision'\n"
+        "class FarConfig",
+    )
+    vision = """
+class FarVisionModel(FarPreTrainedModel):
+    config: FarVisionConfig
+    def forward(self, x): return x
+class FarTextModel(FarPreTrainedModel):
+    def forward(self, x): return x
+class FarForCausalLM"""
+    files = {
+        FAR_CONFIG: config.replace("size:", "sub_configs = {'text': ToyConfig, 'vision': FarVisionConfig}\n    size:"),
+        FAR: FILES[FAR]
+        .replace("import FarConfig", "import FarConfig, FarVisionConfig")
+        .replace("class FarForCausalLM", vision)
+        .replace('"FarModel",', '"FarModel", "FarVisionModel", "FarTextModel",'),
+    }
+    toy = SRC + "models/toy/configuration_toy.py"
+    assert affected(run({toy: ("size: int = 4", "size: int = 5")}, files)) == ALL | {"FarTextModel"}
+    assert affected(run({FAR_CONFIG: ("model_type = 'far_vision'", "model_type = 'far_sight'")}, files)) == {
+        *("FarModel", "FarForCausalLM", "FarTextModel", "FarVisionModel")
+    }
+    holds = {FAR: files[FAR].replace("self.post_init()", "self.vision = FarVisionModel(config.vision)")}
+    inner = {
+        FAR: (
+            "def forward(self, x): return x\nclass FarTextModel",
+            "def forward(self, x): return -x\nclass FarTextModel",
+        )
+    }
+    assert affected(run(inner, files | holds)) == {"FarModel", "FarForCausalLM", "FarVisionModel"}
