@@ -20,7 +20,7 @@ from hfexport_bot.changes.modeling import SourceError, generating_classes, model
 from hfexport_bot.changes.units import take_apart
 from hfexport_bot.changes.uses import Part, read_part
 
-VERSION = 10
+VERSION = 11
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 

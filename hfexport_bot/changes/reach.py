@@ -16,7 +16,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.lookups import How, Lookups
 from hfexport_bot.changes.units import BODY
-from hfexport_bot.changes.uses import ONLY_NAMED
+from hfexport_bot.changes.uses import HINT, ONLY_NAMED
 from hfexport_bot.schema import Layout, Task
 
 
@@ -204,7 +204,11 @@ class Reach:
         broad = (node.path, node.definition) in self.broad
         versions = self._graph.modules.facts.get(node.path, ())
         stays = all(node.definition in facts.rows for facts in versions)
-        for use in self._graph.users(node.path, node.definition):
+        users = self._graph.users(node.path, node.definition)
+        named = {use.path for use in users if use.part in policy.CONFIGURED}
+        for use in users:
+            if use.after == HINT and (broad or (use.path in named and not self._gets_its_own(use))):
+                continue
             if stays and (use.after == ONLY_NAMED or use.part in policy.LISTENS):
                 continue
             by_a_base = self.broad.get((use.path, use.definition)) in policy.BASES
@@ -212,6 +216,13 @@ class Reach:
                 continue
             if not (broad and use.after and self._takes_a_member(node, use.after)):
                 yield use
+
+    def _gets_its_own(self, use: Use) -> bool:
+        """Whether a hint tells of the configuration that a class is made with: layers get what the model at hand has,
+        whatever they hint, and a model that names its configuration has that."""
+        definition = self._graph.definition(use.path, use.definition)
+        named = definition is not None and not policy.CONFIGURED.isdisjoint(definition.parts)
+        return self.is_model(use.path, use.definition) and not named
 
     def _of_configured(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
         """What has the configuration that a base of models names: those that derive from it and name no other."""

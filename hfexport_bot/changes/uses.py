@@ -16,6 +16,8 @@ _TYPE = re.compile(r"[a-z][a-z0-9_\-]{1,40}")
 _ENTRY = re.compile(r"[A-Za-z_][\w\-]{1,80}")
 #: Follows the name of a class that an object is only asked for.
 ONLY_NAMED = "?"
+#: Follows the name of a class in a type hint of ``__init__``.
+HINT = ":"
 _CHAINED = (ast.Attribute, ast.Subscript)
 
 
@@ -168,6 +170,13 @@ class _Walker:
             else:
                 self.walk(each)
 
+    def _hint(self, node: ast.expr) -> None:
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name):
+                self.pending.append((each.id, (HINT,)))
+            elif isinstance(each, ast.Attribute):
+                self.walk(each)
+
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         level, module = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
         for alias in node.names:
@@ -209,7 +218,7 @@ class _Walker:
             # A configuration's class is often named in a hint of `__init__` alone.
             hints = [each.annotation for each in arguments] if node.name == "__init__" else []
             for hint in filter(None, hints):
-                self.walk(hint)
+                self._hint(hint)
         for default in filter(None, (*node.args.defaults, *node.args.kw_defaults)):
             self.walk(default)
 

@@ -300,3 +300,40 @@ class FarForCausalLM"""
         )
     }
     assert affected(run(inner, files | holds)) == {"FarModel", "FarForCausalLM", "FarVisionModel"}
+
+
+def test_a_layer_has_the_configuration_of_the_model_that_holds_it_whatever_it_hints() -> None:
+    config = FILES[FAR_CONFIG].replace(
+        "class FarConfig", "class FarVisionConfig(PreTrainedConfig): x = 1\nclass FarConfig"
+    )
+    vision = """
+class FarVisionLayer:
+    def __init__(self, config: FarConfig): self.x = config.x
+    def forward(self, x): return x
+class FarVisionModel(FarPreTrainedModel):
+    config: FarVisionConfig
+    def __init__(self, config: FarConfig): self.layer = FarVisionLayer(config)
+    def forward(self, x): return self.layer(x)
+class FarForCausalLM"""
+    far = (
+        FILES[FAR]
+        .replace("import FarConfig", "import FarConfig, FarVisionConfig")
+        .replace("class FarForCausalLM", vision)
+    )
+    files = {FAR_CONFIG: config, FAR: far.replace('"FarModel",', '"FarModel", "FarVisionModel",')}
+    edit = {FAR_CONFIG: ("size: int = 4", "size: int = 5")}
+    assert affected(run(edit, files)) == {"FarModel", "FarForCausalLM"}
+    # Where no class says which configuration it has, its hint does.
+    silent = files | {FAR: files[FAR].replace("    config: FarConfig\n", "    pass\n")}
+    assert affected(run(edit, silent)) == {"FarVisionModel"}
+
+
+def test_the_hint_of_a_base_of_configurations_leads_nowhere() -> None:
+    config, cache = SRC + "configuration_utils.py", SRC + "cache_utils.py"
+    files = {
+        cache: "from .configuration_utils import PreTrainedConfig\n"
+        + FILES[cache].replace("(self, kind): ", "(self, kind, config: PreTrainedConfig | None = None): ")
+    }
+    selection = run({config: ("self.size > 0", "self.size > 1")}, files)
+    assert all("Cache" not in module.reason for module in selection.affected)
+    assert affected(selection) == ALL
