@@ -117,7 +117,8 @@ def _compare_tensor(
     undefined = int((~counts).sum())
     note = f"{undefined} of {expected.numel()} positions are undefined" if undefined else ""
     if bool((expected.isfinite() & ~actual.isfinite()).any()):
-        return _failed(name, expected, "not finite where eager is", note=note)
+        error = (actual.double() - expected.double())[expected.isfinite()].abs().max()
+        return _failed(name, expected, "not finite where eager is", max_abs=float(error), note=note)
     return _compare_elements(name, expected, actual, counts, note)
 
 
@@ -149,8 +150,10 @@ def _compare_elements(
     )
 
 
-def _failed(name: str, expected: torch.Tensor, problem: str, note: str = "") -> TensorComparison:
-    return _result(name, expected, mismatched=1.0, problem=problem, note=note)
+def _failed(
+    name: str, expected: torch.Tensor, problem: str, *, max_abs: float | None = None, note: str = ""
+) -> TensorComparison:
+    return _result(name, expected, max_abs=max_abs, mismatched=1.0, problem=problem, note=note)
 
 
 def _result(

@@ -14,9 +14,9 @@ from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.errors import UsageError
-from hfexport_bot.execution.sides import RunCases, Sides
+from hfexport_bot.execution.sides import RunCases, Sides, Watch
 from hfexport_bot.plan import Engines, PlannedCase, plan_cases
-from hfexport_bot.preparation import Surroundings, Watch, exporters_of, one_revision, prepare, private_setup
+from hfexport_bot.preparation import Surroundings, exporters_of, one_revision, prepare, private_setup
 from hfexport_bot.reporting import read_reports
 from hfexport_bot.schema import (
     Audit,
@@ -73,9 +73,9 @@ class Trials:
         ]
         if not requests or self.fatal:
             return {}
-        with self.watch(planned) as on_event:
-            sides = Sides({"head": self.setup}, self.run_cases, self.jobs, on_event)
-            found = sides.run({"head": requests}).get("head", {})
+        with self.watch(len(requests), "with a workaround off" if off else "") as on_event:
+            sides = Sides({"head": self.setup}, self.run_cases, self.jobs)
+            found = sides.run({"head": requests}, on_event=on_event).get("head", {})
         self.versions |= sides.versions.get("head", {})
         self.fatal = sides.fatal.get("head", "")
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -21,7 +21,7 @@ from hfexport_bot.execution.hub import FetchCheckpoint, fetch_checkpoint, fetch_
 from hfexport_bot.execution.overlay import installed_versions, make_overlay
 from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult, run_session
-from hfexport_bot.execution.sides import OnEvent, RunCases, SideName
+from hfexport_bot.execution.sides import RunCases, SideName, Watch
 from hfexport_bot.execution.trees import copied_tree, manifest, temporary_folder, written
 from hfexport_bot.plan import Engines, PlannedCase, choose_engines, plan_cases
 from hfexport_bot.schema import (
@@ -45,9 +45,6 @@ from hfexport_bot.settings import (
 
 #: The folders of a checkout that its models and their tests need.
 _OF_A_CHECKOUT = frozenset({"src", "tests", "utils"})
-
-#: Shows the progress of the planned cases while its context is open.
-Watch = Callable[[Sequence[PlannedCase]], AbstractContextManager[OnEvent | None]]
 
 ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 
@@ -160,27 +157,28 @@ def run_planned(
     planned: Sequence[PlannedCase],
     base: RunnerSetup | None,
     head: RunnerSetup,
+    run_cases: RunCases,
     around: Surroundings,
-    open_things: ExitStack,
     reruns: Reruns | None = None,
+    *,
+    survey: bool = False,
 ) -> SessionResult:
-    """Run cases on the sides that have a setup, watched, with runners that last as long as ``open_things``."""
-    on_event = open_things.enter_context(around.watch(planned))
-    exchange = open_things.enter_context(temporary_folder()) if base is not None else None
-    run_cases = open_things.enter_context(around.open_runners())
+    """Run cases, watched, on the sides that have a setup; see `run_session`."""
     setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
     trees = {side: Path(each.tree) for side, each in setups.items() if each.tree and each.layout is Layout.TRANSFORMERS}
     before = {side: manifest(tree) for side, tree in trees.items()}
-    result = run_session(
-        planned,
-        base=base,
-        head=head,
-        run_cases=run_cases,
-        jobs=around.jobs,
-        on_event=on_event,
-        reruns=reruns,
-        exchange=exchange,
-    )
+    with temporary_folder() if base is not None else nullcontext(None) as exchange:
+        result = run_session(
+            planned,
+            base=base,
+            head=head,
+            run_cases=run_cases,
+            jobs=around.jobs,
+            watch=around.watch,
+            reruns=reruns,
+            exchange=exchange,
+            survey=survey,
+        )
     found = {side: written(before[side], manifest(tree)) for side, tree in trees.items()}
     return replace(result, written={side: files for side, files in found.items() if files})
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hfexport_bot.commands import Finished
     from hfexport_bot.execution.overlay import Overlay
     from hfexport_bot.execution.sides import OnEvent, RunCases
-    from hfexport_bot.plan import PlannedCase
     from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
 
@@ -77,15 +76,17 @@ def write_and_judge(finished: Finished, out: Path, *, quiet: bool = False, as_js
     from hfexport_bot.verdicts.compare import failing
 
     check_writable(out)
-    written = write_reports(finished.report, out)
+    rerun = finished.report.rerun.model_copy(update={"out": str(out)})
+    report = finished.report.model_copy(update={"rerun": rerun})
+    written = write_reports(report, out)
     if as_json:
-        click.echo(finished.report.model_dump_json(indent=2))
+        click.echo(report.model_dump_json(indent=2))
     elif not quiet:
-        print_report(finished.report, Console())
+        print_report(report, Console())
         click.echo(f"report: {', '.join(str(path) for path in written.values())}")
     if finished.failure:
         raise RunError(finished.failure)
-    return FINDINGS if failing(finished.report) else CLEAN
+    return FINDINGS if failing(report) else CLEAN
 
 
 def surroundings(process: Process, jobs: int | None, logs: Path | None, quiet: bool) -> Surroundings:
@@ -96,8 +97,8 @@ def surroundings(process: Process, jobs: int | None, logs: Path | None, quiet: b
     from hfexport_bot.preparation import Surroundings
 
     @contextmanager
-    def watch(planned: Sequence[PlannedCase]) -> Iterator[OnEvent | None]:
-        with _progress(planned, None if quiet else Console(stderr=True)) as on_event:
+    def watch(total: int, what: str) -> Iterator[OnEvent | None]:
+        with _progress(total, what, None if quiet else Console(stderr=True)) as on_event:
             yield on_event
 
     def overlay(differences: Sequence[Difference], installed: Mapping[str, str]) -> Overlay:
@@ -118,13 +119,13 @@ def surroundings(process: Process, jobs: int | None, logs: Path | None, quiet: b
 
 
 @contextmanager
-def _progress(planned: Sequence[PlannedCase], console: Console | None) -> Iterator[OnEvent | None]:
+def _progress(total: int, what: str, console: Console | None) -> Iterator[OnEvent | None]:
     from hfexport_bot.reporting.progress import Progress
 
     if console is None:
         yield None
         return
-    with Progress(console, planned) as progress:
+    with Progress(console, total, what) as progress:
         yield progress.event
 
 

@@ -38,8 +38,8 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
         setup = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
-        setup = setup.model_copy(update={"survey": True})
-        result = run_planned(planned, None, setup, around, open_things)
+        run_cases = open_things.enter_context(around.open_runners())
+        result = run_planned(planned, None, setup, run_cases, around, survey=True)
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),

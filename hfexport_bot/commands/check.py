@@ -104,7 +104,8 @@ def _run(plan: Plan, place: Place, around: Surroundings, shard: Shard | None, st
     planned = () if prepared.failure else planned
     with ExitStack() as open_things:
         head = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
-        result = run_planned(planned, None, head, around, open_things)
+        run_cases = open_things.enter_context(around.open_runners())
+        result = run_planned(planned, None, head, run_cases, around)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command=plan.command,

@@ -146,14 +146,15 @@ def run_change(
             until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
             reruns = Reruns(settings.reruns, may_be_chance, until)
 
-            def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
-                head = setups["head"].model_copy(update={"watched": code.watched, "survey": survey})
-                with ExitStack() as while_running:
-                    base = None if survey else setups.get("base")
-                    return run_planned(cases, base, head, around, while_running, reruns)
+            head_setup = setups["head"].model_copy(update={"watched": code.watched})
+            with around.open_runners() as run_cases:  # the same ones for variants: to get warm takes long
 
-            own = share_of(code, plan.cases, planned, shard.number == 1, layout) if shard else code
-            planned, result = reach_more(own, planned, run(planned), run, layout)
+                def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
+                    base = None if survey else setups["base"]
+                    return run_planned(cases, base, head_setup, run_cases, around, reruns, survey=survey)
+
+                own = share_of(code, plan.cases, planned, shard.number == 1, layout) if shard else code
+                planned, result = reach_more(own, planned, run(planned), run, layout)
             if shard is None or shard.number == 1:
                 lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
 

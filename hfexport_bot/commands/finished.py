@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import OutcomeKind, Report, Rerun
+from hfexport_bot.schema import CaseId, OutcomeKind, Report, Rerun
 from hfexport_bot.settings import AcceptedEntry, Overrides, Settings
 
-#: Files that a note names.
+#: Files, and cases, that a note names.
 _SHOWN = 5
 
 
@@ -29,6 +29,7 @@ def notes_of(settings: Settings, expired: Sequence[AcceptedEntry], result: Sessi
         *(f"the workaround `{name}` was disabled" for name in settings.disabled_workarounds),
         *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
         *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
+        *_not_again(result.late),
         *written_notes(result),
     )
 
@@ -41,6 +42,14 @@ def written_notes(result: SessionResult) -> tuple[str, ...]:
         "code that was asked for"
         for side, files in result.written.items()
     )
+
+
+def _not_again(late: Sequence[CaseId]) -> Iterator[str]:
+    """A note on the cases that came to another end than on base, and that no rerun has confirmed."""
+    if late:
+        named = ", ".join(map(str, late[:_SHOWN])) + (f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else "")
+        count = "1 case that" if len(late) == 1 else f"{len(late)} cases that"
+        yield f"no time was left within budget-minutes to run again {count} came to another end than on base: {named}"
 
 
 def failure_of(result: SessionResult) -> str:

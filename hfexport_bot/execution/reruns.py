@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hfexport_bot.execution.sides import SideName, Sides
+from hfexport_bot.execution.sides import OnEvent, SideName, Sides, Watch
 from hfexport_bot.schema import CaseId, CaseRequest, Outcome, OutcomeKind
 
 #: Ends that a busy machine can bring about.
@@ -37,33 +37,40 @@ def run_again(
     requests: Mapping[SideName, Requests],
     first: Mapping[SideName, Mapping[CaseId, Outcome]],
     reruns: Reruns,
-) -> dict[CaseId, Tries]:
-    """All outcomes of the cases that are worth it, by case.
+    watch: Watch,
+) -> tuple[dict[CaseId, Tries], tuple[CaseId, ...]]:
+    """All outcomes of the cases that are worth it, by case; and those for which there was no time.
 
     What a busy machine may have ended is run alone. Each round runs the quickest cases, those that are done in time.
     """
     base, head = first["base"], first["head"]
     wanted = [id_ for id_ in requests["base"] if id_ in base and id_ in head and reruns.wanted(base[id_], head[id_])]
     found = {id_: Tries((base[id_],), (head[id_],)) for id_ in wanted}
+    alone = [id_ for id_ in wanted if {base[id_].kind, head[id_].kind} & _OF_THE_MACHINE]
+    together = [id_ for id_ in wanted if id_ not in alone]
     for _ in range(reruns.times):
-        alone = [id_ for id_ in wanted if {base[id_].kind, head[id_].kind} & _OF_THE_MACHINE]
-        together = [id_ for id_ in wanted if id_ not in alone]
         for ids, at_once in ((together, sides.jobs), (alone, 1)):
             chosen = list(_in_time(ids, found, reruns.until, at_once))
+            if not chosen:
+                continue
             work: dict[SideName, list[CaseRequest]] = {
                 side: [requests[side][id_] for id_ in chosen] for side in ("base", "head")
             }
-            again = sides.run(work, told=False) if ids is together else _one_by_one(sides, work)
+            with watch(2 * len(chosen), "again") as on_event:
+                again = sides.run(work, on_event=on_event) if ids is together else _one_by_one(sides, work, on_event)
             for id_ in chosen:
                 tries = found[id_]
                 found[id_] = Tries((*tries.base, again["base"][id_]), (*tries.head, again["head"][id_]))
-    return {id_: tries for id_, tries in found.items() if len(tries.head) > 1}
+    tries_of = {id_: tries for id_, tries in found.items() if len(tries.head) > 1}
+    return tries_of, tuple(id_ for id_ in found if id_ not in tries_of and reruns.times)
 
 
-def _one_by_one(sides: Sides, work: Mapping[SideName, list[CaseRequest]]) -> dict[SideName, dict[CaseId, Outcome]]:
+def _one_by_one(
+    sides: Sides, work: Mapping[SideName, list[CaseRequest]], on_event: OnEvent | None
+) -> dict[SideName, dict[CaseId, Outcome]]:
     found: dict[SideName, dict[CaseId, Outcome]] = {}
     for side, requests in work.items():
-        found |= sides.run({side: requests}, jobs=1, told=False)
+        found |= sides.run({side: requests}, on_event=on_event, jobs=1)
     return found
 
 

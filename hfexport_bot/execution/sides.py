@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol, runtime_checkable
 
 from hfexport_bot.schema import CaseId, CaseRequest, Outcome, RunnerEvent, RunnerSetup
@@ -13,6 +14,8 @@ SideName = Literal["base", "head"]
 _POLL_SECONDS = 0.2
 
 OnEvent = Callable[[SideName, RunnerEvent], None]
+#: Shows the progress of so many runs of cases while its context is open; a word says which runs, empty for the first.
+Watch = Callable[[int, str], AbstractContextManager[OnEvent | None]]
 Requests = Sequence[CaseRequest]
 
 
@@ -68,7 +71,6 @@ class Sides:
         setups: Mapping[SideName, RunnerSetup],
         run_cases: RunCases,
         jobs: int | None = None,
-        on_event: OnEvent | None = None,
     ) -> None:
         self.versions: dict[SideName, dict[str, str]] = {}
         self.fatal: dict[SideName, str] = {}
@@ -76,7 +78,6 @@ class Sides:
         self._setups = setups
         self._run_cases = run_cases
         self.jobs = jobs or available_cpus()
-        self._on_event = on_event
         self._one_at_a_time = threading.Lock()
 
     def prepare(self, side: SideName) -> None:
@@ -85,12 +86,12 @@ class Sides:
             self._run_cases.prepare(self._setups[side])
 
     def run(
-        self, work: Mapping[SideName, Requests], *, jobs: int | None = None, told: bool = True
+        self, work: Mapping[SideName, Requests], *, on_event: OnEvent | None = None, jobs: int | None = None
     ) -> dict[SideName, dict[CaseId, Outcome]]:
         """Run requests on their sides at the same time, which share the jobs: half each, or all for the only one.
 
         Args:
-            jobs: in place of those of all runs. told: whether ``on_event`` is.
+            on_event: called from either side's thread, one call at a time. jobs: in place of those of all runs.
 
         Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` all runners are told to stop and waited for.
         """
@@ -108,7 +109,7 @@ class Sides:
             started.append(ends[side])
             try:
                 if not cancelled.is_set():
-                    found[side] = self._run(side, requests, share, cancelled, told)
+                    found[side] = self._run(side, requests, share, cancelled, on_event)
             except BaseException as error:
                 errors.append(error)
                 cancelled.set()  # the other side's work would be for nothing
@@ -128,12 +129,12 @@ class Sides:
         return found
 
     def _run(
-        self, side: SideName, requests: Requests, jobs: int, cancelled: threading.Event, told: bool
+        self, side: SideName, requests: Requests, jobs: int, cancelled: threading.Event, on_event: OnEvent | None
     ) -> dict[CaseId, Outcome]:
         def report(event: RunnerEvent) -> None:
-            if self._on_event is not None and told:
+            if on_event is not None:
                 with self._one_at_a_time:
-                    self._on_event(side, event)
+                    on_event(side, event)
 
         setup = self._setups[side].model_copy(update={"jobs": jobs})
         result = self._run_cases(setup, requests, on_event=report, cancelled=cancelled)

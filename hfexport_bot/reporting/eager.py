@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hfexport_bot.reporting.summary import error_size
-from hfexport_bot.schema import CaseReport, EagerChange, OutputChange
+from hfexport_bot.schema import CaseReport, EagerChange, OutputChange, largest
 
 #: Outputs that are told of one model.
 SHOWN = 4
@@ -20,8 +20,8 @@ def eager_cell(cases: Iterable[CaseReport]) -> str:
         return "not comparable"
     if not change.moved:
         return "unchanged"
-    sizes = [output.max_abs for output in change.moved if output.max_abs is not None]
-    return f"moved {error_size(max(sizes))}" if sizes else "moved"
+    size = largest(output.max_abs for output in change.moved)
+    return f"moved {error_size(size)}" if size is not None else "moved"
 
 
 def eager_changes(cases: Iterable[CaseReport]) -> list[tuple[CaseReport, str]]:

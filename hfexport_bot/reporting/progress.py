@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -11,10 +11,9 @@ from rich.live import Live
 from rich.text import Text
 
 from hfexport_bot.execution.sides import SideName
-from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.summary import duration, error_size
 from hfexport_bot.reporting.text import plain
-from hfexport_bot.schema import CaseFinished, CaseId, Outcome, OutcomeKind, Ready, RunnerEvent, StageBegan
+from hfexport_bot.schema import CaseFinished, CaseId, Outcome, OutcomeKind, Ready, RunnerEvent, StageBegan, largest
 from hfexport_bot.verdicts.compare import place
 
 #: Running cases that are shown at a time.
@@ -31,14 +30,17 @@ class Progress:
     def __init__(
         self,
         console: Console,
-        planned: Sequence[PlannedCase],
+        total: int,
+        what: str = "",
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``planned`` tells how many cases each side has; ``clock`` gives seconds."""
-        self.total = sum((case.base_module is not None) + (case.head_module is not None) for case in planned)
+        """``total`` is how often cases run, over both sides; ``what`` says which runs these are, unless they are the
+        first; ``clock`` gives seconds."""
+        self.total = total
         self.finished = 0
         self._console = console
+        self._what = f"{what}, " if what else ""
         self._clock = clock
         self._running: dict[tuple[SideName, CaseId], tuple[float, str]] = {}
         self._live = Live(console=console, get_renderable=self._render, transient=True, refresh_per_second=4)
@@ -73,13 +75,13 @@ class Progress:
 
     def _finished_line(self, side: SideName, case: CaseId, outcome: Outcome) -> str:
         said = outcome.kind.value
-        errors = [component.max_abs for component in outcome.components if component.max_abs is not None]
+        error = largest(component.max_abs for component in outcome.components)
         if outcome.kind is not OutcomeKind.PASS and outcome.stage:
             said += f" at {plain(place(outcome), 80)}"
-        elif errors:
-            said += f" {error_size(max(errors))}"
+        elif error is not None:
+            said += f" {error_size(error)}"
         count = f"[{self.finished}/{self.total}]"
-        return f"{count} {side} {plain(str(case), 300)}: {said}, {duration(outcome.seconds)}"
+        return f"{count} {self._what}{side} {plain(str(case), 300)}: {said}, {duration(outcome.seconds)}"
 
     def _say(self, line: str) -> None:
         # Not wrapped: a line that is broken in a log could begin with anything.
@@ -94,4 +96,6 @@ class Progress:
         ]
         if len(running) > MAX_RUNNING:
             lines.append(f"  and {len(running) - MAX_RUNNING} more")
-        return Text("\n".join([f"{self.finished} of {self.total} done", *lines]), overflow="ellipsis", no_wrap=True)
+        return Text(
+            "\n".join([f"{self._what}{self.finished} of {self.total} done", *lines]), overflow="ellipsis", no_wrap=True
+        )

@@ -23,8 +23,9 @@ def reproduce_rest(report: Report) -> str:
     """The `run` of all classes that a sample left out, with what the sample was run with; quoted for a shell."""
     ids = [case.id for case in report.cases]
     engines = {case.engine for case in ids}
+    out = report.rerun.out.rstrip("/")
     words = ["--repo", report.rerun.tree or ".", "--base", report.base.sha if report.base else ""]
-    words += ["--head", report.head.sha, "--rest", "hfexport-out/report.json", "--out", "hfexport-rest"]
+    words += ["--head", report.head.sha, "--rest", f"{out}/report.json", "--out", f"{out}-rest"]
     words += ["--max-models", "0", "--budget-minutes", "0"]
     asked: tuple[tuple[str, Iterable[str]], ...] = (
         ("--backend", (case.backend for case in ids)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from hfexport_bot.schema import (
     Task,
     Variant,
     VerdictKind,
+    largest,
 )
 from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing
 
@@ -73,13 +73,12 @@ def error_size(value: float) -> str:
 
 def largest_error(case: CaseReport) -> float | None:
     """The largest absolute error over a case's components, and where numbers differ over its failing probes; None when
-    nothing was compared. A NaN is larger than any number."""
+    nothing was compared."""
     errors = [component.max_abs for component in case.components]
     if case.outcome is OutcomeKind.PARITY:
         probes = [probe for component in case.components for probe in component.probes]
         errors += [probe.max_abs for probe in probes if probe.status == "parity"]
-    measured = [error for error in errors if error is not None]
-    return max(measured, default=None, key=lambda error: (math.isnan(error), error))
+    return largest(errors)
 
 
 def symbol(case: CaseReport) -> str:

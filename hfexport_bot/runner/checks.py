@@ -24,7 +24,7 @@ from hfexport_bot.runner.eager import (
 from hfexport_bot.runner.interface import interface
 from hfexport_bot.runner.runtime_log import native_log
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Component, OutcomeKind, ProbeResult, TensorParity
+from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Component, OutcomeKind, ProbeResult, TensorParity, largest
 
 #: Weights off by this much flip an argmax only where it is a tie; one draw leaves every other tie as it was.
 TIE_PERTURBATION = 1e-6
@@ -83,7 +83,7 @@ def describe(
     """What is reported of one artifact."""
     return Component(
         name=name,
-        max_abs=max((o.max_abs for o in outputs if o.max_abs is not None), default=None),
+        max_abs=largest(o.max_abs for o in outputs),
         outputs=tuple(outputs),
         probes=tuple(probes),
         axes=tuple(
@@ -194,9 +194,9 @@ class _Checker:
         comparisons = self._compare(inputs, expected, actual)
         wrong = [comparison for comparison in comparisons if not comparison.passed]
         status: Literal["pass", "parity"] = "parity" if wrong else "pass"
-        errors = [comparison.max_abs for comparison in comparisons if comparison.max_abs is not None]
+        errors = [comparison.max_abs for comparison in comparisons]
         message = self.clean(listed(wrong))
-        return ProbeResult(name=name, status=status, max_abs=max(errors, default=None), message=message)
+        return ProbeResult(name=name, status=status, max_abs=largest(errors), message=message)
 
     def _run(self, inputs: Mapping[str, Any]) -> Outputs:
         """Run the artifact on a copy: a graph may write into its inputs as its model does."""

@@ -23,7 +23,7 @@ from hfexport_bot.runner.fingerprints import eager_fingerprint
 from hfexport_bot.runner.generation import Decoding
 from hfexport_bot.runner.progress import Progress
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputChange, Task
+from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputChange, Task, largest
 
 #: Most bytes of one file. Tiny models take a few MB; a checkpoint may be larger, and is not compared then.
 MAX_BYTES = 512 << 20
@@ -69,7 +69,7 @@ def compare_eager(path: Path, case: ModelCase, task: Task, seed: int) -> EagerCh
     changes = tuple(_changes(replace(case, model=model), inputs, expected, actual, seed))
     moved = tuple(change for change in changes if change.note)
     return EagerChange(
-        max_abs=max((change.max_abs for change in changes if change.max_abs is not None), default=None),
+        max_abs=largest(change.max_abs for change in changes),
         moved=moved[:MAX_TRIES],
         weights=misfits,
     )
@@ -146,7 +146,7 @@ def _form(before: torch.Tensor, now: torch.Tensor) -> str:
 
 
 def _change(compared: TensorComparison) -> OutputChange:
-    note = "" if compared.passed else "moved" if compared.max_abs is not None else "no longer finite"
+    note = "" if compared.passed else "moved" if compared.max_rel is not None else "no longer finite"
     return OutputChange(
         name=compared.name[:MAX_NAME_CHARS], note=note, max_abs=compared.max_abs, share=compared.mismatched
     )

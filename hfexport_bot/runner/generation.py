@@ -6,6 +6,7 @@ so that neither a repeated token nor an early end nor a tie decides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ from hfexport_bot.runner.eager import Outputs, changed_inputs, run_eager
 from hfexport_bot.runner.runtime_log import native_log
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.runner.sources.vocabulary import ordinary_tokens
-from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult
+from hfexport_bot.schema import MAX_NAME_CHARS, OutcomeKind, ProbeResult, largest
 
 if TYPE_CHECKING:
     from exporters.runtime.generation import GenerationExport
@@ -176,8 +177,9 @@ class _Found:
         return [comparison for comparison in self.worst[component].values() if not comparison.passed]
 
 
-def _badness(comparison: TensorComparison) -> tuple[bool, float]:
-    return not comparison.passed, comparison.max_abs or 0.0
+def _badness(comparison: TensorComparison) -> tuple[bool, bool, float]:
+    error = comparison.max_abs or 0.0
+    return not comparison.passed, math.isnan(error), error
 
 
 class _Watched:
@@ -254,10 +256,8 @@ class _Checker:
                 status, message = "error", f"eager takes it, but: {failure.message}"
             elif not worst:
                 continue  # it did not come to that
-            errors = [each.max_abs for each in worst.values() if each.max_abs is not None]
-            result = ProbeResult(
-                name=name, status=status, max_abs=max(errors, default=None), message=self.clean(message)
-            )
+            errors = [each.max_abs for each in worst.values()]
+            result = ProbeResult(name=name, status=status, max_abs=largest(errors), message=self.clean(message))
             self.probes[component].append(result)
 
     def first_probe_failure(self) -> Failure | None:

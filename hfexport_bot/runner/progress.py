@@ -36,7 +36,7 @@ class Progress:
         on_fingerprint: told whenever the outcome, if it came now, would depend on something else.
         twin: the fingerprint of the other side's case.
         executed: notes the changed lines that run.
-        keep: where to write what eager ran on, if that is other than the twin's.
+        eager_to: where to write what eager ran on, if that is other than the twin's.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Progress:
         on_fingerprint: OnFingerprint | None = None,
         twin: Fingerprint | None = None,
         executed: ExecutedLines | None = None,
-        keep: str | None = None,
+        eager_to: str | None = None,
     ) -> None:
         self.current = self.component = ""
         self.seconds: dict[str, float] = {}
@@ -55,7 +55,7 @@ class Progress:
         self._on_stage = on_stage
         self._on_fingerprint = on_fingerprint
         self._twin = twin
-        self._keep = keep
+        self._eager_to = eager_to
         self._started = time.perf_counter()
 
     def begin(self, stage: str, component: str = "") -> None:
@@ -78,7 +78,7 @@ class Progress:
     def ran_eagerly(self, fingerprint: str) -> str | None:
         """Eager's outputs are there; returns where to write them, if anywhere."""
         self._depends_on(Fingerprint(eager=fingerprint))
-        return self._keep if self._twin is not None and self._twin.eager != fingerprint else None
+        return self._eager_to if self._twin is not None and self._twin.eager != fingerprint else None
 
     def traced(self, fingerprint: str) -> None:
         """One more graph is there. Raises `SameAsTwin` where the other side has all the same."""

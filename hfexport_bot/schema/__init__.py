@@ -18,6 +18,7 @@ from hfexport_bot.schema.outcomes import (
     SourceTry,
     TensorParity,
     TensorType,
+    largest,
 )
 from hfexport_bot.schema.protocol import (
     Batch,
@@ -145,4 +146,5 @@ __all__ = [
     "VerdictKind",
     "WorkaroundAudit",
     "WorkaroundInfo",
+    "largest",
 ]

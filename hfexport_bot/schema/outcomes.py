@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,13 +13,21 @@ from hfexport_bot.schema.words import (
     MAX_FRAMES,
     MAX_OPERATORS,
     MAX_TRIES,
+    Error,
     Name,
     OutcomeKind,
     Record,
     Seconds,
+    Share,
     Text,
     UnavailableCause,
 )
+
+
+def largest(errors: Iterable[float | None]) -> float | None:
+    """The largest of those errors that were measured. A NaN is larger than any number."""
+    measured = [error for error in errors if error is not None]
+    return max(measured, default=None, key=lambda error: (math.isnan(error), error))
 
 
 class Location(Record):
@@ -38,9 +48,9 @@ class TensorParity(Record):
     name: Name
     shape: tuple[int, ...]
     dtype: Name
-    max_abs: float | None = None
-    max_rel: float | None = None
-    mismatched: float = 0.0
+    max_abs: Error | None = None
+    max_rel: Error | None = None
+    mismatched: Share = 0.0
     note: Text = ""
 
 
@@ -53,7 +63,7 @@ class ProbeResult(Record):
 
     name: Name
     status: Literal["pass", "parity", "error", "static"]
-    max_abs: float | None = None
+    max_abs: Error | None = None
     message: Text = ""
 
 
@@ -85,7 +95,7 @@ class Component(Record):
     """
 
     name: Name
-    max_abs: float | None = None
+    max_abs: Error | None = None
     outputs: tuple[TensorParity, ...] = ()
     probes: tuple[ProbeResult, ...] = ()
     inputs: tuple[Name, ...] = ()
@@ -126,15 +136,15 @@ class OutputChange(Record):
 
     name: Name
     note: Text = ""
-    max_abs: float | None = None
-    share: float = 0.0
+    max_abs: Error | None = None
+    share: Share = 0.0
 
 
 class EagerChange(Record):
     """Eager's outputs on head against base's, on base's weights and inputs. ``weights`` says which of base's do not
     fit, so that numbers may differ for that reason alone; ``problem`` why nothing was compared."""
 
-    max_abs: float | None = None
+    max_abs: Error | None = None
     moved: Annotated[tuple[OutputChange, ...], Field(max_length=MAX_TRIES)] = ()
     weights: Text = ""
     problem: Text = ""

@@ -35,9 +35,9 @@ class RunnerSetup(Record):
     ``backends`` are those that the cases will be exported to, for the runner to get warm with. ``jobs`` may change from
     one batch of cases to the next.
     ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
-    ``sources`` are the only ones to ask (all by default); ``survey`` ends each case after its eager forward;
-    ``search_path`` are folders to import from before all that is installed; ``watched`` are statements by file, of
-    which each outcome tells whether they were executed. ``keep`` is a folder for what the stages of a case make.
+    ``sources`` are the only ones to ask (all by default); ``search_path`` are folders to import from before all that is
+    installed; ``watched`` are statements by file, of which each outcome tells whether they were executed. ``keep`` is a
+    folder for what the stages of a case make.
     """
 
     layout: Layout
@@ -52,7 +52,6 @@ class RunnerSetup(Record):
     checkpoints: dict[str, str] = Field(default_factory=dict)
     no_checkpoints: dict[str, str] = Field(default_factory=dict)
     sources: tuple[Source, ...] = ()
-    survey: bool = False
     backends: tuple[Backend, ...] = ()
     search_path: tuple[str, ...] = ()
     watched: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
@@ -67,10 +66,10 @@ class CaseRequest(Record):
     """One case to run: ``module`` is a path relative to the tree, or ``transformers.models.x.modeling_x``.
 
     ``twin`` is the other side's fingerprint: a case that comes to the same one ends there, ``skipped``, since the rest
-    is known from the other side.
+    is known from the other side. ``survey`` ends the case after its eager forward.
 
-    ``keep`` is a file to write weights, inputs and eager's outputs to, where they are others than the twin's;
-    ``kept`` one that the other side wrote: then the model is run on that in eager and compared, and not exported.
+    ``eager_to`` is a file to write weights, inputs and eager's outputs to, where they are others than the twin's;
+    ``eager_from`` one that the other side wrote: then the model is run on that in eager and compared, and not exported.
     ``disabled`` are workarounds to switch off in this case beside those of the setup. ``source`` is the only one to
     ask, in place of the setup's.
     """
@@ -78,8 +77,9 @@ class CaseRequest(Record):
     id: CaseId
     module: str
     twin: Fingerprint | None = None
-    keep: str | None = None
-    kept: str | None = None
+    survey: bool = False
+    eager_to: str | None = None
+    eager_from: str | None = None
     disabled: tuple[Name, ...] = ()
     source: Source | None = None
 

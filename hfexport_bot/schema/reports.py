@@ -89,9 +89,10 @@ class Unreached(Record):
 
 class Rerun(Record):
     """What a case is run again with, beside its id: the folder that its models are in, as the command line takes it
-    (empty: the installed transformers), and the options that were given."""
+    (empty: the installed transformers), and the options that were given. ``out`` is the folder of the report."""
 
     tree: Said = ""
+    out: Said = "hfexport-out"
     sources: tuple[Source, ...] = ()
     disabled_workarounds: tuple[Said, ...] = ()
     install: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 SCHEMA_VERSION: Final = 1
 
@@ -35,6 +35,12 @@ Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Said = Annotated[str, BeforeValidator(_encodable)]
 #: A duration, which a JSON of somebody else's could make negative or endless.
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: An error of numbers, which may be none: JSON has ``NaN`` and ``Infinity`` as text then.
+Error = Annotated[
+    float, WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"}]})
+]
+#: A part of a whole.
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 #: A statement: its first line, its last, and whether it runs when its file is imported.
@@ -193,4 +199,4 @@ class VerdictKind(StrEnum):
 class Record(BaseModel):
     """Base of everything that is serialised: immutable, and strict about unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")

@@ -36,6 +36,7 @@ def reach_more(
         head=result.head | added.head,
         eager=result.eager | added.eager,
         tries=result.tries | added.tries,
+        late=(*result.late, *added.late),
         written=added.written | result.written,
     )
     return (*planned, *more), both

@@ -521,15 +521,15 @@ def test_an_interrupt_is_130_and_leaves_no_tree(
 
 
 def test_too_many_classes_are_sampled_and_the_command_that_is_told_runs_the_rest(
-    repository: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("A", "B", "C")
     repository.commit({"modeling_a.py": "".join(map(model, names))})
     repository.git("checkout", "-q", "-b", "change")
     repository.commit({"modeling_a.py": "".join(model(name, 2) for name in names)})
     monkeypatch.chdir(repository.path)
-    out = repository.path / "hfexport-out"
-    code, _ = run(repository, out, "--max-models", "1", "--backend", "onnx")
+    out = repository.path / "of the sample"
+    code, _ = run(repository, Path("of the sample"), "--max-models", "1", "--backend", "onnx")
     assert code == 0
     first = report_in(out)
     assert [case.id.class_name for case in first.cases] == ["A"]
@@ -541,7 +541,7 @@ def test_too_many_classes_are_sampled_and_the_command_that_is_told_runs_the_rest
     command = next(line for line in text.splitlines() if "hfexport-bot run" in line).strip("- `")
     words = shlex.split(command.removeprefix("To run the rest: "))[1:]
     assert main([*words, "-q"], run_cases=FakeRunner()) == 0
-    rest = report_in(repository.path / "hfexport-rest")
+    rest = report_in(repository.path / "of the sample-rest")
     assert [str(case.id) for case in rest.cases] == [f"modeling_a/{name}/onnx/dynamic/forward" for name in "BC"]
     assert rest.sample is None
 

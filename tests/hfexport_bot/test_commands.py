@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import pytest
 from hfexport_bot.changes.requirements import Difference
 from hfexport_bot.cli import main
 from hfexport_bot.commands import check_models, compare_revisions, survey_models
-from hfexport_bot.execution.client import RunResult
+from hfexport_bot.execution.client import RunResult, _key
 from hfexport_bot.execution.hub import Checkpoint
 from hfexport_bot.execution.overlay import Overlay, OverlayError
 from hfexport_bot.preparation import Surroundings
 from hfexport_bot.reporting.summary import headline
-from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerSetup, Source
+from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerSetup, Source, Variant
 from hfexport_bot.settings import Overrides
 
 MODEL = "class AModel(PreTrainedModel):\n    def forward(self): return {0}\n"
@@ -35,7 +36,7 @@ class Outside:
         self.around = Surroundings(
             open_runners=lambda: nullcontext(self.run_cases),
             list_workarounds=tuple,
-            watch=lambda planned: nullcontext(None),
+            watch=lambda total, what: nullcontext(None),
             today=date(2026, 11, 30),
             logs=Path("/logs"),
             make_overlay=self.make_overlay,
@@ -150,3 +151,29 @@ def test_what_was_to_be_installed_and_cannot_be_fails_the_run(
         report = Report.model_validate_json((tmp_path / "out" / "report.json").read_text())
         assert (report.cases, headline(report)) == ((), "the run failed · safe to merge: unknown")
         assert report.failure in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_variants_run_on_the_runners_of_the_first_run(change: Callable[..., Path]) -> None:
+    """To get warm takes longer than most cases."""
+    outside, asked, opened = Outside(), [], []
+
+    def run_cases(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        side = Path(setup.log_dir or "").name
+        asked.append((side, _key(setup), [request.survey for request in requests]))
+        found = {}
+        for request in requests:
+            lines = (3,) if request.id.variant is Variant.CACHE else ()
+            found[request.id] = Outcome(kind=OutcomeKind.PASS, executed={"modeling_a.py": lines})
+        return RunResult(found)
+
+    def open_runners() -> nullcontext[Any]:
+        opened.append(run_cases)
+        return nullcontext(run_cases)
+
+    repo = change({}, {"modeling_a.py": MODEL.replace("return", "\n        return")})
+    around = replace(outside.around, open_runners=open_runners)
+    report = compare_revisions(repo, "main", "HEAD", Overrides(), around).report
+    assert any(case.id.variant is Variant.CACHE for case in report.cases)
+    assert [side for side, _, _ in asked] == ["head", "base", "head", "head", "base"]
+    assert [any(surveyed) for _, _, surveyed in asked] == [False, False, True, False, False]
+    assert (len(opened), len({key for _, key, _ in asked})) == (1, 2), "a runner a side, for everything"

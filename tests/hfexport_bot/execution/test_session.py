@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.execution.reruns import Reruns, Tries
 from hfexport_bot.execution.session import SessionResult, run_session
-from hfexport_bot.execution.sides import SideName
+from hfexport_bot.execution.sides import OnEvent, SideName
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import (
     Backend,
@@ -142,7 +143,7 @@ def test_the_same_graphs_run_once_whatever_head_came_to() -> None:
         told.append((side, event.id.class_name, event.outcome.kind))
 
     slow, fine = case("Slow"), case("Fine")
-    result = runners.run(slow, fine, on_event=on_event)
+    result = runners.run(slow, fine, watch=lambda total, what: nullcontext(on_event))
     assert result.base[slow.id] == failed.model_copy(update={"seconds": 2.0}), "its own seconds, head's end"
     assert result.base[fine.id] == passed.model_copy(update={"seconds": 2.0})
     assert told[2:] == [("base", "Slow", OutcomeKind.TIMEOUT), ("base", "Fine", OutcomeKind.PASS)]
@@ -166,14 +167,28 @@ def differ(base: Outcome, head: Outcome) -> bool:
     return base.kind is not head.kind
 
 
+class Watcher:
+    """Keeps what it is shown: each phase's runs as they were announced, and the cases that ended in it."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, int, list[RunnerEvent]]] = []
+
+    def __call__(self, total: int, what: str) -> AbstractContextManager[OnEvent]:
+        told: list[RunnerEvent] = []
+        self.phases.append((what, total, told))
+        return nullcontext(lambda side, event: told.append(event))
+
+    def check(self, *expected: tuple[str, int]) -> None:
+        assert [(what, total) for what, total, _ in self.phases] == [*expected]
+        assert [len(told) for _, _, told in self.phases] == [total for _, total in expected], "all that was announced"
+
+
 def test_only_what_differs_is_run_again_whole_on_both_sides() -> None:
     error = outcome(OutcomeKind.ERROR, OTHER, stage="emit")
     runners = Runners(base={"Same": error}, head={"Same": error, "Chance": [error, PASS, error], "Real": error})
     same, chance, real = case("Same"), case("Chance"), case("Real")
-    told: list[RunnerEvent] = []
-    result = runners.run(
-        same, chance, real, jobs=2, reruns=Reruns(2, differ), on_event=lambda side, event: told.append(event)
-    )
+    watcher = Watcher()
+    result = runners.run(same, chance, real, jobs=2, reruns=Reruns(2, differ), watch=watcher)
     assert result.tries == {
         chance.id: Tries((PASS,) * 3, (error, PASS, error)),
         real.id: Tries((PASS,) * 3, (error,) * 3),
@@ -184,7 +199,7 @@ def test_only_what_differs_is_run_again_whole_on_both_sides() -> None:
     for _, jobs, requests in again:
         assert jobs == 1, "half of them each"
         assert [(request.id, request.twin) for request in requests] == [(chance.id, None), (real.id, None)]
-    assert len(told) == 6, "each case once a side"
+    watcher.check(("", 6), ("again", 4), ("again", 4))
 
 
 def test_what_a_busy_machine_may_have_ended_is_run_alone() -> None:
@@ -201,9 +216,11 @@ def test_reruns_end_with_the_time_there_is() -> None:
     runners = Runners(head={"Slow": slow, "Quick": quick})
     cases = case("Slow"), case("Quick")
     result = runners.run(*cases, jobs=2, reruns=Reruns(2, differ, time.monotonic() + 60))
-    assert set(result.tries) == {cases[1].id}
-    assert runners.run(*cases, reruns=Reruns(2, differ, time.monotonic() - 1)).tries == {}
-    assert runners.run(*cases, reruns=Reruns(0, differ)).tries == {}
+    assert (set(result.tries), result.late) == ({cases[1].id}, (cases[0].id,))
+    result = runners.run(*cases, reruns=Reruns(2, differ, time.monotonic() - 1))
+    assert (result.tries, result.late) == ({}, (cases[0].id, cases[1].id))
+    result = runners.run(*cases, reruns=Reruns(0, differ))
+    assert (result.tries, result.late) == ({}, ()), "nobody wanted them"
 
 
 def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp_path: Path) -> None:
@@ -215,9 +232,9 @@ def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp
         def __call__(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **options: Any) -> RunResult:
             result = super().__call__(setup, requests, **options)
             for request in requests:
-                if request.keep and result.outcomes[request.id].fingerprint != request.twin:
-                    Path(request.keep).touch()
-                if request.kept:
+                if request.eager_to and result.outcomes[request.id].fingerprint != request.twin:
+                    Path(request.eager_to).touch()
+                if request.eager_from:
                     ended = request.id.class_name == "Moved"
                     error = outcome(OutcomeKind.ERROR, stage="eager", message="no such input")
                     result.outcomes[request.id] = outcome(eager=moved) if ended else error
@@ -235,8 +252,8 @@ def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp
     )
     cases = [case(name) for name in names]
     onnx = replace(cases[0], id=cases[0].id.model_copy(update={"backend": Backend.ONNX}))
-    told: list[RunnerEvent] = []
-    result = runners.run(*cases, onnx, exchange=tmp_path, on_event=lambda side, event: told.append(event))
+    watcher = Watcher()
+    result = runners.run(*cases, onnx, exchange=tmp_path, watch=watcher)
     assert result.eager == {
         cases[0].id: moved,
         onnx.id: moved,
@@ -245,7 +262,7 @@ def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp
     (side, _, requests) = runners.asked[-1]
     assert (side, [request.id.class_name for request in requests]) == ("head", ["Moved", "Broken"])
     assert all(request.twin is None for request in requests)
-    assert len(told) == 8, "each case once a side"
+    watcher.check(("", 8), ("eager on base's weights", 2))
     assert result.base[cases[0].id].kind is OutcomeKind.PASS, "other numbers in eager: base ran whole"
 
 

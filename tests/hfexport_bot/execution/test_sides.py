@@ -84,7 +84,7 @@ def test_events_carry_their_side_one_at_a_time() -> None:
         seen.append(side)
         busy.release()
 
-    Sides(SETUPS, Runner(), on_event=on_event).run(BOTH)
+    Sides(SETUPS, Runner()).run(BOTH, on_event=on_event)
     assert sorted(seen) == ["base", "head"]
 
 

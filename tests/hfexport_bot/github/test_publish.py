@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hfexport_bot.changes.selection import NOT_READ, ONLY_TEXT
 from hfexport_bot.errors import UsageError
 from hfexport_bot.github import checks
 from hfexport_bot.github.answers import User
@@ -17,9 +18,9 @@ from hfexport_bot.github.comment import CommentWhen
 from hfexport_bot.github.job import PublishOptions, answer_comment, client_of, publish_report
 from hfexport_bot.github.orders import NotObeyed
 from hfexport_bot.github.publish import Published, Wishes
-from hfexport_bot.schema import Report, VerdictKind
+from hfexport_bot.schema import NotRun, Report, VerdictKind
 from tests.hfexport_bot.github.payloads import event
-from tests.hfexport_bot.github.reports import clean, red
+from tests.hfexport_bot.github.reports import clean, red, report
 from tests.hfexport_bot.github.server import REPOSITORY, GitHub
 from tests.hfexport_bot.github.test_event import COMMENT, WORKFLOW_RUN, pull_request
 from tests.hfexport_bot.github.test_outputs import read_outputs
@@ -105,6 +106,24 @@ def test_with_nothing_to_act_on_only_the_check_appears(job: Job, github: GitHub)
     assert [check["conclusion"] for check in github.checks] == ["success"]
     assert github.comments == []
     assert (published.comment_url, published.lines) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "conclusion", "title"),
+    [
+        (NOT_READ, "success", "nothing affected · safe to merge: yes"),
+        (ONLY_TEXT, "success", "nothing affected · safe to merge: yes"),
+        ("Python cannot read it", "neutral", "nothing was run · 1 changed file was not judged, see what was not run"),
+    ],
+)
+def test_what_was_not_run_is_no_reason_for_a_comment_and_decides_the_check_where_it_may_do_harm(
+    job: Job, github: GitHub, reason: str, conclusion: str, title: str
+) -> None:
+    left = NotRun(kind="file", name="docs/index.md", reason=reason)
+    job.publish(report().model_copy(update={"not_run": (left,)}))
+    (check,) = github.checks
+    assert (check["conclusion"], check["output"]["title"]) == (conclusion, title)
+    assert github.comments == []
 
 
 def test_the_life_of_a_pull_request(job: Job, github: GitHub) -> None:

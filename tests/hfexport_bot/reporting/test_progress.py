@@ -4,19 +4,17 @@ import io
 
 from rich.console import Console
 
-from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.progress import Progress
 from hfexport_bot.schema import CaseFinished, CaseId, Component, Fatal, Outcome, OutcomeKind, Ready, StageBegan
 
 CASE = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
-PLANNED = [PlannedCase(CASE, "x", "x", ""), PlannedCase(CASE, None, "x", "")]
 PASS = Outcome(kind=OutcomeKind.PASS, seconds=3.0, components=(Component(name="model", max_abs=3e-7),))
 ERROR = Outcome(kind=OutcomeKind.ERROR, stage="trace", message="::error::x", seconds=12.0)
 
 
 def test_a_log_gets_one_plain_line_for_each_finished_case() -> None:
     stream = io.StringIO()
-    with Progress(Console(file=stream, width=40), PLANNED) as progress:
+    with Progress(Console(file=stream, width=40), 3) as progress:
         progress.event("head", Ready())
         progress.event("head", StageBegan(id=CASE, stage="trace"))
         progress.event("head", CaseFinished(id=CASE, outcome=PASS))
@@ -31,7 +29,7 @@ def test_a_log_gets_one_plain_line_for_each_finished_case() -> None:
 def test_untrusted_text_gives_no_commands_and_no_controls() -> None:
     stream = io.StringIO()
     hostile = Outcome(kind=OutcomeKind.ERROR, stage="x\n::add-mask::y\x1b[2J")
-    with Progress(Console(file=stream, width=20), PLANNED) as progress:
+    with Progress(Console(file=stream, width=20), 3) as progress:
         progress.event("head", CaseFinished(id=CASE, outcome=hostile))
         progress.event("head", Fatal(message="a\n::error::b\n##[add-mask]c"))
     lines = stream.getvalue().splitlines()
@@ -43,7 +41,7 @@ def test_a_terminal_shows_what_runs_and_for_how_long() -> None:
     stream = io.StringIO()
     now = [100.0]
     console = Console(file=stream, width=100, force_terminal=True, color_system=None)
-    with Progress(console, PLANNED, clock=lambda: now[0]) as progress:
+    with Progress(console, 3, clock=lambda: now[0]) as progress:
         progress.event("head", StageBegan(id=CASE, stage="trace"))
         now[0] = 107.5
         progress.event("head", StageBegan(id=CASE, stage="lower", component="decode"))
@@ -55,8 +53,16 @@ def test_a_terminal_shows_what_runs_and_for_how_long() -> None:
     assert "[1/3] head bert/BertModel/onnx/dynamic/forward: pass 3e-7, 3.0s" in stream.getvalue()
 
 
+def test_later_runs_say_what_they_are() -> None:
+    stream = io.StringIO()
+    with Progress(Console(file=stream, width=40), 2, "again") as progress:
+        progress.event("head", CaseFinished(id=CASE, outcome=PASS))
+        assert progress._render().plain == "again, 1 of 2 done"
+    assert stream.getvalue() == "[1/2] again, head bert/BertModel/onnx/dynamic/forward: pass 3e-7, 3.0s\n"
+
+
 def test_many_running_cases_are_counted() -> None:
-    progress = Progress(Console(file=io.StringIO()), PLANNED)
+    progress = Progress(Console(file=io.StringIO()), 3)
     for number in range(12):
         case = CASE.model_copy(update={"class_name": f"M{number}"})
         progress.event("head", StageBegan(id=case, stage="trace"))

@@ -129,13 +129,14 @@ def files_before(checkout: Path) -> set[Path]:
 @pytest.fixture(scope="module")
 def outcomes(checkout: Path, files_before: set[Path]) -> dict[str, Outcome]:
     limits = Limits(wall_seconds=12.0)
-    setup = RunnerSetup(layout=Layout.TRANSFORMERS, tree=str(checkout), limits=limits, survey=True)
+    setup = RunnerSetup(layout=Layout.TRANSFORMERS, tree=str(checkout), limits=limits)
     names = ("Toy", "Stuck", "StuckToo", "Gone")
     ids = [
         CaseId(model="toy", class_name=name, backend=Backend.DYNAMO, shapes=Shapes.DYNAMIC, task=Task.FORWARD)
         for name in names
     ]
-    result = run_cases(setup, [CaseRequest(id=id_, module="transformers.models.toy.modeling_toy") for id_ in ids])
+    module = "transformers.models.toy.modeling_toy"
+    result = run_cases(setup, [CaseRequest(id=id_, module=module, survey=True) for id_ in ids])
     assert result.fatal == ""
     return {id_.class_name: result.outcomes[id_] for id_ in ids}
 

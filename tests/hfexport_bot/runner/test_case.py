@@ -14,8 +14,9 @@ import torch
 
 from exporters import StageError
 from exporters.registry import unregister
-from hfexport_bot.runner import case as case_module
-from hfexport_bot.runner.case import failed, run_case
+from hfexport_bot.runner import failures, reference
+from hfexport_bot.runner.case import run_case
+from hfexport_bot.runner.failures import failed
 from hfexport_bot.schema import (
     MAX_MESSAGE_CHARS,
     Backend,
@@ -107,6 +108,7 @@ class Tree:
         task: Task = Task.FORWARD,
         hook: str = "cases.py:build",
         twin: Fingerprint | None = None,
+        survey: bool = False,
         **setup: Any,
     ) -> Outcome:
         """The outcome, after the checks that every outcome has to stand."""
@@ -119,6 +121,7 @@ class Tree:
             id=CaseId(model="toy", class_name=class_name, backend=backend, shapes=shapes, task=task),
             module="modeling_toy.py",
             twin=twin,
+            survey=survey,
         )
         tree = RunnerSetup(layout=Layout.MODELING, tree=str(self.path), **setup)
         self.stages = []
@@ -259,7 +262,7 @@ def test_a_graph_that_ignores_its_mask_is_a_parity_break(tree: Tree, backend: Ba
 def test_weak_weights_do_not_hide_an_ignored_mask(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tree.run(toy(IGNORES_MASK), cases=hook(WEAK)).kind is OutcomeKind.PARITY
     # Without stronger weights the break stays below the tolerance, and all that is left is to say so.
-    monkeypatch.setattr(case_module, "strengthen", lambda model, generator: None)
+    monkeypatch.setattr(reference, "strengthen", lambda model, generator: None)
     outcome = tree.run(toy(IGNORES_MASK), cases=hook(WEAK))
     assert outcome.kind is OutcomeKind.PASS
     assert re.match(r"the check is nearly blind to attention_mask: .* 100 are wanted", outcome.notes[-1])
@@ -360,7 +363,7 @@ def test_a_helper_in_another_file_of_the_tree_is_named(tree: Tree) -> None:
 def test_an_environment_inside_the_tree_is_not_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "venv" / "site-packages"
     monkeypatch.setattr(
-        case_module.sysconfig, "get_paths", lambda: dict.fromkeys(("purelib", "platlib", "stdlib"), str(inside))
+        failures.sysconfig, "get_paths", lambda: dict.fromkeys(("purelib", "platlib", "stdlib"), str(inside))
     )
     code = compile("def f():\n    raise KeyError('x')\n", str(inside / "library" / "layers.py"), "exec")
     names: dict[str, Any] = {}

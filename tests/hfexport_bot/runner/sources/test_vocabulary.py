@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from hfexport_bot.runner.case import examine
+from hfexport_bot.runner.case import examine, surveyed
+from hfexport_bot.runner.progress import Progress
 from hfexport_bot.runner.sources import find_model_case
 from hfexport_bot.runner.sources.kinds import VOCABULARY, kind_value
 from hfexport_bot.runner.sources.vocabulary import ordinary_tokens, refused_values, vocabulary_size
@@ -57,8 +58,9 @@ class ShiftedWords(Words):
 
 def survey(model_class: type) -> Any:
     case_id = CaseId.parse(f"words/{model_class.__name__}/dynamo/dynamic/forward")
-    setup = RunnerSetup(layout=Layout.INSTALLED, survey=True)
-    return examine(case_id, lambda: find_model_case(model_class), setup, lambda stage, component: None)
+    setup = RunnerSetup(layout=Layout.INSTALLED)
+    progress = Progress(lambda stage, component: None)
+    return examine(case_id, lambda: find_model_case(model_class), setup, progress, surveyed)
 
 
 def test_ids_stay_within_the_models_own_embedding() -> None:
