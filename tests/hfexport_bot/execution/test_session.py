@@ -300,7 +300,7 @@ def test_a_second_run_leaves_what_eager_ran_on_in_a_file_of_its_own(tmp_path: Pa
         head={"A": head}, base={"A": [made("model tests: ATest", fingerprint=OTHER), made("synthesised")]}
     )
     runners.run(case("A"), exchange=tmp_path)
-    first, second = (requests[0].keep for side, _, requests in runners.asked if side == "base")
+    first, second = (requests[0].eager_to for side, _, requests in runners.asked if side == "base")
     assert first
     assert second
     assert first != second
