@@ -85,6 +85,22 @@ def resident_bytes(pid: int, members: set[int]) -> int:
     return total
 
 
+def out_of_memory_kills() -> int:
+    """How many processes the kernel has killed for want of memory since the machine started; 0 where unknown."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/vmstat").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``, or ``signal 40`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def kill(pids: set[int]) -> None:
     """Send SIGKILL to each, without waiting. Processes that are gone already are fine."""
     for pid in pids:

@@ -133,6 +133,7 @@ class _Case:
         self.pipe = pipe
         self.on_stage = on_stage
         self.started = self.stage_started = time.monotonic()
+        self.out_of_memory_kills = processes.out_of_memory_kills()
         self.stage, self.component = "source", ""
         self.stage_seconds: dict[str, float] = {}
         self.stage_events = 0
@@ -310,7 +311,7 @@ class _Supervisor:
 
     def _crash(self, case: _Case, status: int, cpu_seconds: float) -> Outcome:
         code = os.waitstatus_to_exitcode(status)
-        name = _signal_name(-code)
+        name = processes.signal_name(-code)
         limit = self._setup.limits.cpu_seconds
         if code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_seconds >= limit):
             text = f"used {limit} s of CPU time, the limit of a case; it was in stage {case.stage}"
@@ -319,7 +320,9 @@ class _Supervisor:
         if code >= 0:
             text = f"exited with code {code} and without a result in stage {case.stage}{tail}"
         elif code == -signal.SIGKILL:
-            text = f"killed by {name} in stage {case.stage}, not by its limits: the machine may be out of memory{tail}"
+            starved = processes.out_of_memory_kills() > case.out_of_memory_kills
+            why = ", and the machine was killing processes for want of memory" if starved else ""
+            text = f"killed by {name} in stage {case.stage}, not by its limits{why}{tail}"
         else:
             text = f"killed by {name} in stage {case.stage}{tail}"
         kind = OutcomeKind.OOM if code == -signal.SIGABRT and "std::bad_alloc" in tail else OutcomeKind.CRASH
@@ -428,10 +431,3 @@ def _open_log(folder: str, case_id: str) -> IO[bytes]:
     path = Path(folder) / f"{case_id.replace('/', '--')[-200:]}.log"
     path.unlink(missing_ok=True)
     return path.open("a+b", buffering=0)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -97,6 +97,7 @@ def _fork(ask: Ask, failures: Mapping[str, SourceTry], limits: Limits, seconds: 
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
+        os.setpgrp()  # a test that kills its process group kills what it has started
         processes.die_with_parent(parent)
         return _be_fork(ask, failures, limits, write_end)
     os.close(write_end)
@@ -172,7 +173,7 @@ def _follow(pid: int, pipe: int, seconds: float) -> _Said:
 def _how_it_ended(code: int, status: int) -> str:
     if code == os.CLD_EXITED:
         return f"ends its process, with code {status}"
-    return f"ends its process, by {signal.Signals(status).name}"
+    return f"ends its process, by {processes.signal_name(status)}"
 
 
 def _end(pid: int) -> None:

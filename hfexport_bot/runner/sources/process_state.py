@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import gc
 import os
 import random
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,9 +39,9 @@ def _code() -> CodeSnapshot:
 def unchanged_state() -> Iterator[Changes]:
     """Put back, at the end, what was changed of the process's state; yields what is then filled with its names.
 
-    That is torch's defaults and switches, random states, environment variables, the working folder, and functions,
-    classes and constants of torch and transformers (`CodeSnapshot`). What packages do as a matter of course is untold:
-    drawing random numbers, adding to ``sys.path``, filtering warnings.
+    That is torch's defaults and switches, random states, environment variables, the working folder, timers and signals,
+    and functions, classes and constants of torch and transformers (`CodeSnapshot`). What packages do as a matter of
+    course is untold: drawing random numbers, adding to ``sys.path``, filtering warnings.
     """
     changes = Changes()
     before = [(name, read, write, read()) for name, (read, write) in (_TOLD | _UNTOLD).items()]
@@ -120,6 +123,51 @@ def _leave(before: Any) -> None:
     """For what comes back with another state."""
 
 
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+@dataclass(frozen=True)
+class _Timers:
+    """Those that run, equal whatever is left of them; ``left`` are seconds."""
+
+    running: tuple[bool, ...]
+    intervals: tuple[float, ...]
+    left: tuple[float, ...] = field(compare=False)
+
+
+def _read_timers() -> _Timers:
+    faulthandler.cancel_dump_traceback_later()  # which can end the process too, and cannot be asked for
+    values, intervals = zip(*(signal.getitimer(timer) for timer in _TIMERS), strict=True)
+    return _Timers(tuple(value > 0 for value in values), intervals, values)
+
+
+def _set_timers(before: _Timers) -> None:
+    for timer, left, interval in zip(_TIMERS, before.left, before.intervals, strict=True):
+        signal.setitimer(timer, left, interval)
+
+
+def _blocked() -> set[Any]:
+    return signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def _block_only(before: set[Any]) -> None:
+    while pending := signal.sigpending() & (_blocked() - before):
+        signal.sigwait(pending)  # otherwise it would arrive as soon as it may
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _read_handlers() -> dict[int, Any]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+def _set_handlers(before: dict[int, Any]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # nor can it have changed one
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 _State = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 _TOLD: dict[str, _State] = {
@@ -139,6 +187,9 @@ _TOLD: dict[str, _State] = {
     "garbage collection": (gc.isenabled, _collect_garbage),
     "trace function": (sys.gettrace, sys.settrace),
     "profile function": (sys.getprofile, sys.setprofile),
+    "timers": (_read_timers, _set_timers),
+    "blocked signals": (_blocked, _block_only),
+    "signal handlers": (_read_handlers, _set_handlers),
     "environment variables": (_read_environment, _write_environment),
     "working folder": (os.getcwd, os.chdir),
 }

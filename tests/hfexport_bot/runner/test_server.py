@@ -206,6 +206,7 @@ def test_every_way_to_fail_costs_one_case(tmp_path: Path) -> None:
     assert first["segfault"] == "killed by SIGSEGV in stage trace"
     assert "in segfault" in outcomes["segfault"].message  # faulthandler's stack
     assert first["killed"].startswith("killed by SIGKILL in stage trace, not by its limits")
+    assert "memory" not in first["killed"]
     assert first["raise_error"] == "ValueError: bad ? value"
     assert first["system_exit"] == "SystemExit: no more"
     assert first["huge"] == "MemoryError"

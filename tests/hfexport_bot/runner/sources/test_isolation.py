@@ -76,6 +76,8 @@ ASKED = {
     "error": first_does(lambda: 1 / 0),
     "segfault": first_does(lambda: ctypes.string_at(0)),
     "killed": first_does(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "killed_group": first_does(lambda: os.killpg(0, signal.SIGKILL)),
+    "odd_signal": first_does(lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6)),
     "with_children": first_does(with_children),
     "garbage": first_does(garbage),
     "only_hang": only_hang,
@@ -114,7 +116,13 @@ for name in ASKED:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("isolation")
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # what kills its process group must not end this one
+    )
     assert done.returncode == 0, done.stderr[-2_000:]
     found: dict[str, Any] = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     found["children"] = [int(file.name.partition("-")[2]) for file in folder.glob("child-*")]
@@ -143,6 +151,8 @@ def test_without_a_case_the_process_that_forked_goes_on(told: dict[str, Any]) ->
         ("error", "unknown inputs", "A ends its process, with code 1"),
         ("segfault", "unknown inputs", "A ends its process, by SIGSEGV"),
         ("killed", "unknown inputs", "A ends its process, by SIGKILL"),
+        ("killed_group", "unknown inputs", "A ends its process, by SIGKILL"),
+        ("odd_signal", "unknown inputs", "A ends its process, by signal 40"),
         ("garbage", "unknown inputs", "A writes where it should not"),
         ("too_much", "unknown inputs", "A ends its process, with code 9"),
     ],

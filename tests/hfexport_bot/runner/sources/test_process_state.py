@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ from hfexport_bot.runner.sources.process_state import unchanged_state
 def _numpys_keys() -> list[int]:
     state: Any = np.random.get_state()
     return list(state[1])
+
+
+def _some_handler(number: int, frame: Any) -> None: ...
 
 
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -49,6 +53,15 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "profile function": (sys.getprofile, lambda: sys.setprofile(lambda frame, event, value: None)),
     "attention kernels": (torch.backends.cuda.math_sdp_enabled, lambda: torch.backends.cuda.enable_math_sdp(False)),
     "anomaly detection": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(True)),
+    "timers": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, lambda: signal.alarm(600)),
+    "blocked signals": (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, set()),
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}),
+    ),
+    "signal handlers": (
+        lambda: signal.getsignal(signal.SIGUSR1),
+        lambda: signal.signal(signal.SIGUSR1, _some_handler),
+    ),
     "working folder": (Path.cwd, lambda: os.chdir("/")),
 }
 
@@ -62,6 +75,27 @@ def test_each_state_comes_back_and_is_named(name: str) -> None:
         assert read() != before
     assert changes.put_back == [name]
     assert read() == before
+
+
+def test_a_timer_that_ran_before_runs_on() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 600)
+    try:
+        with unchanged_state() as changes:
+            pass
+        assert changes.put_back == []
+        with unchanged_state() as changes:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        assert changes.put_back == ["timers"]
+        assert 500 < signal.getitimer(signal.ITIMER_VIRTUAL)[0] <= 600
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def test_a_blocked_signal_that_waits_does_not_come_when_it_may() -> None:
+    with unchanged_state() as changes:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        signal.raise_signal(signal.SIGUSR1)  # to this thread
+    assert changes.put_back == ["blocked signals"]
 
 
 def test_drawing_random_numbers_comes_back_untold() -> None:
