@@ -252,7 +252,7 @@ def _tiny_field(name: str, value: Any, derived: Any, declared: dict[str, Any], m
     if tiny is None and value is None and derived is None:
         tiny = open_value(name, declared)
     if tiny is None and manner.harder:
-        tiny = smaller(name, derived if value is None else tiny_members(value), manner.harder)
+        tiny = smaller(name, derived if value is None else value, manner.harder)
     return tiny
 
 

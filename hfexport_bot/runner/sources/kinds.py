@@ -280,7 +280,9 @@ def smaller(name: str, value: Any, harder: int) -> Any:
     """
     if name in ("width_coefficient", "depth_coefficient"):
         return 1.0
-    shrunk = _shrunk(name, value, harder)
+    if isinstance(value, Mapping) and "rope" in name:  # numbers that rotations are made of: no sizes
+        return None
+    shrunk = _shrunk(name, tiny_members(value), harder)
     return None if shrunk == value else shrunk
 
 

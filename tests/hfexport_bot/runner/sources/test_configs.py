@@ -11,6 +11,7 @@ from transformers import (
     DetrConfig,
     EsmConfig,
     Gemma4TextConfig,
+    GptOssConfig,
     InformerConfig,
     LayoutLMv3Config,
     LlavaConfig,
@@ -250,6 +251,10 @@ def test_sections_of_a_head_are_cut_in_their_shares() -> None:
 def test_large_dimensions_of_no_kind_shrink_only_where_a_model_is_too_big() -> None:
     assert tiny_config(VitsConfig).flow_size == VitsConfig().flow_size
     assert tiny_config(VitsConfig, harder=1).flow_size == VitsConfig().flow_size // 8
+
+
+def test_what_rotations_are_made_of_is_no_size() -> None:
+    assert tiny_config(GptOssConfig, harder=2).rope_parameters == GptOssConfig().rope_parameters
 
 
 def test_no_more_experts_are_chosen_than_a_class_allows() -> None:
