@@ -21,6 +21,8 @@ from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
 from hfexport_bot.changes.installs import what_else_is_installed
 from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_or_doc, model_file
+from hfexport_bot.changes.loading import Loading
+from hfexport_bot.changes.modeling import SourceError, TooLargeError
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
 from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
@@ -28,6 +30,7 @@ from hfexport_bot.changes.recorded import Built
 from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
+    ONLY_IMPORTS,
     ONLY_TEXT,
     ONLY_VERSION,
     SAME_NEEDS,
@@ -37,6 +40,7 @@ from hfexport_bot.changes.selection import (
 )
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree
+from hfexport_bot.changes.units import IMPORT, WHOLE
 from hfexport_bot.schema import Layout, NotRun, Task
 
 _NOT_THEIRS = "the engine own does not use the checkout's exporters; --engine repo or both does"
@@ -145,14 +149,19 @@ class _Selecting:
         self._sides = Sides(base, head, layout, changes)
         self._modules = self._sides.modules()
         self._graph = Graph(self._modules)
-        self._reach = Reach(self._graph, layout, self._edges)
         self._compared = {change.path: self._sides.compare(change) for change in changes}
+        self._loading = Loading(self._graph, self._compared)
+        self._reach = Reach(self._graph, layout, self._loading, self._edges)
+        #: The files that can no longer be imported by what they import.
+        self._failing: set[str] = set()
         #: The files whose code changed or uses what did.
         self.touched: set[str] = set()
 
     def selection(self, every: str | None = None) -> Selection:
         """Everything affected, by path, and everything that is not run, by name. ``every``: why all models are."""
-        symbols = [symbol for change in self._changes for symbol in self._symbols(change)]
+        failing = [*self._sides.failing(self._modules).symbols((each.old, each.new) for each in self._changes)]
+        self._failing = {symbol.path for symbol in failing}
+        symbols = [*(symbol for change in self._changes for symbol in self._symbols(change)), *failing]
         seeds: dict[Node, list[Symbol]] = {}
         for symbol in symbols:
             seeds.setdefault(self._seed(symbol), []).append(symbol)
@@ -184,16 +193,20 @@ class _Selecting:
         if change.old not in self._sides.blobs[0] and change.new not in self._sides.blobs[1]:
             self._leave_out(change.path, "a submodule, or a link that leads to no file of the repository")
         elif compared.both_broken and compared.error is not None:
-            where = f"syntax error on both sides, line {compared.error.line}: {compared.error}"
-            self._leave_out(change.path, where)
-        elif not compared.symbols and compared.error is not None:
-            self._leave_out(change.path, f"syntax error, line {compared.error.line}: {compared.error}")
+            self._leave_out(change.path, _problem(compared.error, " on both sides"))
+        elif compared.error is not None and change.old is None:
+            self._leave_out(change.path, _problem(compared.error))
+        elif compared.error is not None:
+            yield from compared.symbols
+            yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
         elif not compared.symbols and change.old == change.new:
             self._leave_out(change.path, ONLY_TEXT)
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
-            yield from compared.symbols
+            yield from self._that_count(change.path)
+            if compared.acts:
+                yield Symbol(change.path, IMPORT)
             if change.old and change.new and change.old != change.new:
                 # Whoever used the old path finds nothing there.
                 for symbol in compared.symbols:
@@ -201,6 +214,14 @@ class _Selecting:
                 names = self._facts(change.old)
                 for name in sorted({name for facts in names for name in facts.rows}):
                     yield Symbol(change.old, name, "", "removed")
+
+    def _that_count(self, path: str) -> Sequence[Symbol]:
+        """The changed symbols of a file, without names that its imports bind and nobody uses or has otherwise now."""
+        symbols = self._compared[path].symbols
+        found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
+        if not found and symbols and path not in self._failing:
+            self._leave_out(path, ONLY_IMPORTS)
+        return found
 
     def _modular(self, change: FileChange) -> None:
         """A modular file is run as what it generates: nothing of it that did not change is new."""
@@ -390,6 +411,9 @@ class _Selecting:
                     self._not_run.append(NotRun(kind="symbol", name=f"{path}:{symbol.name}", reason=reason))
 
     def _why_unused(self, symbol: Symbol) -> str:
+        error = self._compared[symbol.path].error if symbol.path in self._compared else None
+        if error is not None:
+            return f"{_problem(error)}; {NOT_EXPORTED}"
         if self._layout is not Layout.TRANSFORMERS:
             return NOT_EXPORTED
         if policy.is_version(symbol.path, symbol.definition):
@@ -400,3 +424,10 @@ class _Selecting:
 
     def _leave_out(self, path: str, reason: str) -> None:
         self._not_run.append(NotRun(kind="file", name=path, reason=reason))
+
+
+def _problem(error: SourceError, where: str = "") -> str:
+    """Why a file is no Python."""
+    if isinstance(error, TooLargeError):
+        return f"{error}{where}"
+    return f"syntax error{where}, line {error.line}: {error}"

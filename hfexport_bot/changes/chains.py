@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.reach import Node, Reached
 from hfexport_bot.changes.symbols import Symbol
-from hfexport_bot.changes.units import BODY
+from hfexport_bot.changes.units import BODY, IMPORT
 
 #: Links of a chain that are shown.
 _SHOWN = 5
@@ -68,6 +68,8 @@ class Chains:
         hows = {symbol.how for symbol in symbols}
         how = "changed" if len(hows) > 1 or "changed" in hows else f"{'were' if len(names) > 1 else 'was'} {hows.pop()}"
         path = symbols[0].path
+        if symbols[0].definition == IMPORT and "changed" not in hows:
+            return f"{PurePosixPath(path).name} {symbols[0].how}"
         return f"{', '.join(names[:_NAMED])}{more} {how} in {self._edited(path)}{self._copied(symbols[0])}"
 
     def _edited(self, path: str) -> str:
@@ -86,6 +88,8 @@ class Chains:
 
 
 def _name(node: Node) -> str:
+    if node.definition == IMPORT:
+        return f"the import of {PurePosixPath(node.path).name}"
     if node.definition == BODY:
         return f"module-level code of {PurePosixPath(node.path).name}"
     return Symbol(*node).name

@@ -10,35 +10,24 @@ import ast
 import builtins
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from hfexport_bot.changes.imports import Import, Load, import_rows, is_elsewhere, read_loads
 from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
-from hfexport_bot.changes.units import take_apart
+from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
 from hfexport_bot.changes.uses import Part, read_part
 
-VERSION = 11
+VERSION = 12
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
 _END = re.compile(r"[.\[]")
 _GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
 _COPIED = re.compile(rb"# Copied from transformers\.(\S+)")
-#: Never part of a repository.
-_ELSEWHERE = sys.stdlib_module_names | {"numpy", "torch"}
 _BUILTINS = frozenset(dir(builtins))
-
-
-class Import(NamedTuple):
-    """A name bound by an import: ``name`` is None where the module itself is bound."""
-
-    local: str
-    level: int
-    module: str
-    name: str | None
 
 
 class Definition(NamedTuple):
@@ -60,7 +49,8 @@ class Facts:
     ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition
     and part. ``models`` are the model classes, ``public`` those the file offers, ``generating`` those that generate.
     ``generated`` is the name of the modular file it was generated from. ``lazy``: the package offers what its files'
-    ``__all__`` name. ``spans``: first and last line of each statement of the file.
+    ``__all__`` name. ``spans``: first and last line of each statement of the file. ``loads``: what is
+    loaded as the file is imported.
     """
 
     error: tuple[str, int] | None = None
@@ -77,6 +67,7 @@ class Facts:
     public: Sequence[str] = ()
     generating: Sequence[str] = ()
     spans: Sequence[tuple[int, int]] = ()
+    loads: Sequence[Load] = ()
 
     @cached_property
     def definitions(self) -> Mapping[str, Definition]:
@@ -93,8 +84,8 @@ class Facts:
     @classmethod
     def load(cls, text: bytes) -> Facts:
         """From what `dump` gave."""
-        error, rows, imports, inner, stars, *rest = json.loads(text)
-        return cls(
+        error, rows, imports, inner, stars, *rest, loads = json.loads(text)
+        found = cls(
             (error[0], error[1]) if error else None,
             rows,
             [Import(*row) for row in imports],
@@ -102,6 +93,7 @@ class Facts:
             [(level, module) for level, module in stars],
             *rest,
         )
+        return replace(found, loads=[Load(*row) for row in loads])
 
 
 def read_facts(source: bytes) -> Facts:
@@ -120,13 +112,13 @@ def read_facts(source: bytes) -> Facts:
 def _facts(module: ast.Module, source: bytes) -> Facts:
     units = take_apart(module)
     imports, stars = _imports(units.imports)
-    imports = [each for each in imports if each.level or each.module.partition(".")[0] not in _ELSEWHERE]
+    imports = [each for each in imports if not is_elsewhere(each.level, each.module)]
     bound = {each.local for each in imports}
     local = bound | units.definitions.keys()
     copied = _copied(source)
     definitions = {
         name: Definition(
-            unit.kind,
+            _kind(unit),
             unit.line,
             [base for base in map(_dotted, unit.bases) if base],
             {key: _known(read_part(nodes, unit.kind), local, bool(stars)) for key, nodes in unit.parts.items()},
@@ -142,7 +134,7 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         for name, definition in definitions.items()
         for key, part in definition.parts.items()
         for row in part.imports
-        if row[1] or str(row[2]).partition(".")[0] not in _ELSEWHERE
+        if not is_elsewhere(row[1], row[2])
     ]
     taken = {
         attribute
@@ -164,7 +156,13 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         public=public_model_classes(module) if models else (),
         generating=generating_classes(module) if models else (),
         spans=_spans(module.body),
+        loads=list(dict.fromkeys(read_loads(module.body))),
     )
+
+
+def _kind(unit: Unit) -> str:
+    """That of a unit; what runs at import ``patches`` where it sets something of others."""
+    return "patches" if unit.kind == "body" and any(map(sets_elsewhere, unit.parts.get(WHOLE, ()))) else unit.kind
 
 
 def _spans(body: Sequence[ast.stmt]) -> list[tuple[int, int]]:
@@ -198,18 +196,6 @@ def _imports(nodes: Sequence[ast.Import | ast.ImportFrom]) -> tuple[list[Import]
             else:
                 imports.append(row)
     return imports, stars
-
-
-def import_rows(node: ast.Import | ast.ImportFrom) -> list[Import]:
-    """The names that an import statement binds; the name of a star import is ``*``."""
-    if isinstance(node, ast.ImportFrom):
-        return [Import(a.asname or a.name, node.level, node.module or "", a.name) for a in node.names]
-    return [
-        Import(a.asname, 0, a.name, None)
-        if a.asname
-        else Import(a.name.partition(".")[0], 0, a.name.partition(".")[0], None)
-        for a in node.names
-    ]
 
 
 def _offers(nodes: Sequence[ast.stmt]) -> tuple[list[str] | None, dict[str, list[str]]]:

@@ -88,6 +88,10 @@ class Graph:
                     found[Use(user, definition, part)] = None
         return tuple(found)
 
+    def users_in(self, path: str, local: str) -> Iterator[Use]:
+        """The parts of one file that use a name of its level."""
+        return (Use(path, definition, part, after) for definition, part, after in self._words(path).get(local, ()))
+
     def _holders(self, path: str) -> Iterator[tuple[str, str]]:
         """The module of a file and the packages around it, each with what leads from there to the module."""
         module = module_of(path)

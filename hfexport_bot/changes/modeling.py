@@ -27,6 +27,10 @@ class SourceError(ValueError):
         self.line = line
 
 
+class TooLargeError(SourceError):
+    """A file is data rather than code."""
+
+
 def parse(source: bytes) -> ast.Module:
     """Parse a file's bytes, honouring its coding line. Raises `SourceError`."""
     try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
-from hfexport_bot.changes.facts import Facts, Import
+from hfexport_bot.changes.facts import Facts
+from hfexport_bot.changes.imports import Import
 
 Target = tuple[str, str | None]
 

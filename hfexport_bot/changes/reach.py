@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
+from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.lookups import How, Lookups
-from hfexport_bot.changes.units import BODY
+from hfexport_bot.changes.units import BODY, IMPORT
 from hfexport_bot.changes.uses import HINT, ONLY_NAMED
 from hfexport_bot.schema import Layout, Task
 
@@ -88,8 +89,15 @@ class Reach:
     """Follows uses through a graph, and what ``more`` says of a definition: others that it affects and that no use
     tells of."""
 
-    def __init__(self, graph: Graph, layout: Layout, more: Callable[[Node], Iterable[Node]] = lambda node: ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        layout: Layout,
+        loading: Loading,
+        more: Callable[[Node], Iterable[Node]] = lambda node: (),
+    ) -> None:
         self._graph = graph
+        self._loading = loading
         self._more = more
         self._transformers = layout is Layout.TRANSFORMERS
         self._is_taken = cache(self._find_taken)
@@ -180,6 +188,10 @@ class Reach:
         if node.part in policy.CONFIGURED and (node.path, node.definition) not in self.broad:
             yield from self._of_configured(node, task)
             return
+        if IMPORT in (node.definition, node.part):
+            arrivals = (self._arrive(use, task) for use in self._loading.uses(node.path, node.definition))
+            yield from filter(None, arrivals)
+            return
         if not node.part and node.path.startswith(policy.MODELS):
             for entry in self._graph.tables.get(node.definition, ()):
                 if entry.path.startswith(policy.AUTO) and self._lookups.is_asked_for(entry.part):
@@ -199,6 +211,8 @@ class Reach:
         if node.definition == BODY:
             names = {name for facts in self._graph.modules.facts.get(node.path, ()) for name in facts.rows}
             yield from (Use(node.path, name, "") for name in sorted(names) if name != BODY)
+            if self._graph.kind(node.path, BODY) == "patches":
+                yield Use(node.path, IMPORT, "")
             return
         registry = node.definition in policy.REGISTRIES
         broad = (node.path, node.definition) in self.broad
@@ -310,6 +324,8 @@ class Reach:
     def _arrive(self, use: Use, task: Task, direct: bool = False) -> tuple[Node, Task] | None:
         """The node that a used or changed (``direct``) part belongs to; None where no exported path runs it."""
         path, name, part = use.path, use.definition, use.part
+        if IMPORT in (name, part):
+            return Node(path, name, part), task
         if self._transformers and policy.is_behind_boundary(path, name, part):
             return None
         family = self.broad.get((path, name))

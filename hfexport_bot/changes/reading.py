@@ -10,6 +10,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import Facts, read_facts
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import is_test_or_doc
+from hfexport_bot.changes.loading import Failing
 from hfexport_bot.changes.modules import Modules
 from hfexport_bot.changes.store import keep_facts, load_facts
 from hfexport_bot.changes.symbols import Compared, compare
@@ -52,8 +53,16 @@ class Sides:
         for path in sorted(self.base.keys() | self.head.keys()):
             versions = [side[path] for side in (self.head, self.base) if path in side]
             both[path] = versions[:1] if versions[0] is versions[-1] else versions
-        roots = ("src", "") if self._layout is Layout.TRANSFORMERS else None
-        return Modules(both, sorted(self.blobs[0].keys() | self.blobs[1].keys()), roots)
+        return Modules(both, sorted(self.blobs[0].keys() | self.blobs[1].keys()), self._roots)
+
+    def failing(self, both: Modules) -> Failing:
+        """What of head can no longer be imported."""
+        after = Modules({path: (facts,) for path, facts in self.head.items()}, sorted(self.blobs[1]), self._roots)
+        return Failing(self.base, self.head, both, after)
+
+    @property
+    def _roots(self) -> Sequence[str] | None:
+        return ("src", "") if self._layout is Layout.TRANSFORMERS else None
 
     def _is_read(self, path: str) -> bool:
         if not path.endswith(".py"):

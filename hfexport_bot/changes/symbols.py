@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hfexport_bot.changes.facts import MAX_BYTES, Facts, import_rows
-from hfexport_bot.changes.modeling import SourceError, alike, parse
-from hfexport_bot.changes.units import BODY, WHOLE, Units, take_apart
+from hfexport_bot.changes.facts import MAX_BYTES, Facts
+from hfexport_bot.changes.imports import ChangedImport, changed_imports
+from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike, parse
+from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, Units, acts_on_others, take_apart
 
 
 @dataclass(frozen=True, order=True)
@@ -25,8 +26,10 @@ class Symbol:
     @property
     def name(self) -> str:
         """As it is written: ``LlamaAttention.forward``, ``ACT2CLS['gelu']``."""
-        if self.definition == BODY:
+        if self.definition in (BODY, IMPORT):
             return "module-level code"
+        if self.part == IMPORT:
+            return self.definition
         return self.definition + ("." if self.part and self.part[0] != "[" else "") + self.part
 
     def __str__(self) -> str:
@@ -35,10 +38,13 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Compared:
-    """What differs between two versions of a file. ``error``: a side that is no Python, and why; then every
-    definition of the other side counts as changed."""
+    """What differs between two versions of a file. ``imports``: names among the symbols that an import binds
+    otherwise. ``acts``: code changed that runs at import and does something to others. ``error``: a side that is no
+    Python, and why; then every definition of the other side counts as changed."""
 
     symbols: tuple[Symbol, ...] = ()
+    imports: tuple[ChangedImport, ...] = ()
+    acts: bool = False
     error: SourceError | None = None
     both_broken: bool = False
 
@@ -51,6 +57,7 @@ def compare(
     Where the facts of both sides are known, only statements that are not on both sides alike are parsed.
     """
     units: list[Units | None] = []
+    sources = (old, new)
     error: SourceError | None = None
     known: list[dict[str, str]] = [{}, {}]
     if old is not None and new is not None and all(each is not None and not each.error for each in facts):
@@ -59,7 +66,7 @@ def compare(
     for source, kinds in zip((old, new), known, strict=True):
         try:
             if source is not None and len(source) > MAX_BYTES:
-                raise SourceError(f"larger than {MAX_BYTES >> 20} MiB, so that it is not read", 0)
+                raise TooLargeError(f"larger than {MAX_BYTES >> 20} MiB, which is too large to be read", 0)
             units.append(take_apart(parse(source), kinds) if source is not None else Units())
         except SourceError as problem:
             error = problem
@@ -68,9 +75,16 @@ def compare(
     if before is None or after is None:
         readable = before or after
         names = readable.definitions if readable else ()
-        return Compared(tuple(Symbol(path, name) for name in names), error, readable is None)
+        return Compared(tuple(Symbol(path, name) for name in names), (), False, error, readable is None)
     try:
-        return Compared(tuple(_differences(path, before, after)))
+        symbols = tuple(_differences(path, before, after))
+        imports = changed_imports([side or b"" for side in sources], (before, after)) if all(sources) else ()
+        named = tuple(Symbol(path, each.name, IMPORT, each.how) for each in imports)
+        bodies = [side.definitions[BODY].parts[WHOLE] for side in (before, after) if BODY in side.definitions]
+        acts = any(symbol.definition == BODY for symbol in symbols) and any(
+            acts_on_others(node) for nodes in bodies for node in nodes
+        )
+        return Compared((*symbols, *named), imports, acts)
     except RecursionError:
         return Compared(tuple(Symbol(path, name) for name in before.definitions.keys() | after.definitions.keys()))
 
@@ -102,10 +116,6 @@ def _differences(path: str, old: Units, new: Units) -> Iterator[Symbol]:
             yield Symbol(path, name, WHOLE, how)
         else:
             yield from (Symbol(path, name, *found) for found in _parts(before.parts, after.parts))
-    before_rows, after_rows = _bound(old), _bound(new)
-    for name, row in after_rows.items():
-        if before_rows.get(name, row) != row and name not in old.definitions:
-            yield Symbol(path, name)
 
 
 def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -> Iterator[tuple[str, str]]:
@@ -118,7 +128,3 @@ def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -
             yield part, "changed"
     if [key for key in new if key[:1] == "[" and key in old] != [key for key in old if key[:1] == "[" and key in new]:
         yield WHOLE, "changed"  # the order of a table's entries
-
-
-def _bound(units: Units) -> dict[str, tuple[object, ...]]:
-    return {row.local: tuple(row[1:]) for node in units.imports for row in import_rows(node) if row.name != "*"}

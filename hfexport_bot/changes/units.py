@@ -7,6 +7,7 @@ Facts (`facts`) are read from these units, and two versions of a file are compar
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ from hfexport_bot.changes.modeling import is_documenting
 WHOLE = ""
 #: The statements of a file that run at import and define nothing.
 BODY = "<module>"
+#: Importing a file, whatever of it is used: what it does to others, and whether it can be done.
+IMPORT = "<import>"
+#: Callers at module level of which nothing but messages depends.
+_MESSAGES = re.compile(r"logg\w*|log|warnings|print")
 
 _DICTS = frozenset({"dict", "OrderedDict"})
 _LAYERS = frozenset({"nn.Module", "torch.nn.Module", "Module", "GradientCheckpointingLayer"})
@@ -70,8 +75,9 @@ def _flat(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, tuple[ast.expr, 
             continue
         if isinstance(node, ast.If):
             inner = [*_flat(node.body), *_flat(node.orelse)]
+            own = () if ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING" else (node.test,)
             for position, (statement, conditions) in enumerate(inner):
-                yield statement, ((node.test, *conditions) if position == 0 else conditions)
+                yield statement, ((*own, *conditions) if position == 0 else conditions)
         elif isinstance(node, ast.Try):
             handlers = [statement for handler in node.handlers for statement in handler.body]
             yield from _flat([*node.body, *handlers, *node.orelse, *node.finalbody])
@@ -197,3 +203,16 @@ def _root(node: ast.expr) -> str:
 def is_text(node: ast.AST) -> bool:
     """Whether a statement is a bare string: a docstring, or a comment in the form of one."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def acts_on_others(node: ast.AST) -> bool:
+    """Whether a statement that runs at import stops it, sets what another module owns, or calls what may."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return not _MESSAGES.fullmatch(_root(node.value.func))
+    return isinstance(node, ast.Raise | ast.Assert | ast.Delete | ast.For | ast.While) or sets_elsewhere(node)
+
+
+def sets_elsewhere(node: ast.AST) -> bool:
+    """Whether a statement that runs at import sets an attribute or entry of what its file does not define."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.facts import MAX_BYTES, Facts, Import, read_facts
+from hfexport_bot.changes.facts import MAX_BYTES, Facts, read_facts
+from hfexport_bot.changes.imports import Import
 from hfexport_bot.changes.modeling import parse
 from hfexport_bot.changes.symbols import Symbol, compare
 from hfexport_bot.changes.units import BODY, WHOLE, take_apart
