@@ -1,7 +1,8 @@
 """Reports as a whole: a folder a case, with what both revisions came to and the Markdown that it makes.
 
 ``base.json`` and ``head.json`` hold outcomes by case id; null is a class that is there and has no outcome. Without
-``base.json`` it is a check. ``about.json`` is optional: fields of the report, and ``accepted`` of the settings.
+``base.json`` it is a check. Optional are ``again.json``, the outcomes of further runs of a case by side, and
+``about.json``, fields of the report and ``accepted`` of the settings.
 ``make golden`` writes every ``expected.md`` anew.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import CaseId, Outcome, Report, VerdictKind
@@ -43,7 +45,8 @@ def report_of(folder: Path) -> Report:
         for path in dict.fromkeys([*after, *before])
     ]
     sides = [{CaseId.parse(path): each for path, each in side.items() if each} for side in (before, after)]
-    cases = make_cases(planned, None if base is None else sides[0], sides[1], accepted=accepted)
+    tries = {id_: _tries(sides, id_, runs) for id_, runs in _parsed(_read(folder / "again.json")).items()}
+    cases = make_cases(planned, None if base is None else sides[0], sides[1], accepted=accepted, tries=tries)
     fields = {
         "command": "check" if base is None else "run",
         "base": None if base is None else BASE,
@@ -59,6 +62,16 @@ def _read(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
+def _parsed(again: dict[str, Any] | None) -> dict[CaseId, Any]:
+    return {CaseId.parse(path): runs for path, runs in (again or {}).items()}
+
+
+def _tries(sides: list[dict[CaseId, Outcome]], case: CaseId, runs: dict[str, list[Any]]) -> Tries:
+    further = (map(Outcome.model_validate, runs[name]) for name in ("base", "head"))
+    base, head = ((side[case], *more) for side, more in zip(sides, further, strict=True))
+    return Tries(base, head)
+
+
 def _outcome(value: dict[str, Any] | None) -> Outcome | None:
     return None if value is None else Outcome.model_validate(value)
 
@@ -71,7 +84,7 @@ def test_a_report_is_the_one_that_was_read_and_found_good(folder: Path) -> None:
 
 def test_every_verdict_is_there() -> None:
     shown = {case.verdict for folder in FOLDERS for case in report_of(folder).cases}
-    assert shown >= set(VerdictKind) - {VerdictKind.FLAKY}
+    assert shown == set(VerdictKind)
 
 
 if __name__ == "__main__":
