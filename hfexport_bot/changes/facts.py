@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from hfexport_bot.changes.imports import Import, Load, import_rows, is_elsewhere, read_loads
 from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
+from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
 from hfexport_bot.changes.uses import Part, read_part
 
-VERSION = 12
+VERSION = 13
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -49,8 +50,8 @@ class Facts:
     ``attributes``: all that its code takes of anything. ``inner``: imports inside functions, each with its definition
     and part. ``models`` are the model classes, ``public`` those the file offers, ``generating`` those that generate.
     ``generated`` is the name of the modular file it was generated from. ``lazy``: the package offers what its files'
-    ``__all__`` name. ``spans``: first and last line of each statement of the file. ``loads``: what is
-    loaded as the file is imported.
+    ``__all__`` name. ``spans``: first and last line of each statement of the file. ``marks``: see
+    `read_marks`; ``fills``: see `read_fills`. ``loads``: what is loaded as the file is imported.
     """
 
     error: tuple[str, int] | None = None
@@ -67,6 +68,8 @@ class Facts:
     public: Sequence[str] = ()
     generating: Sequence[str] = ()
     spans: Sequence[tuple[int, int]] = ()
+    marks: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    fills: Mapping[str, Sequence[str]] = field(default_factory=dict)
     loads: Sequence[Load] = ()
 
     @cached_property
@@ -156,6 +159,8 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         public=public_model_classes(module) if models else (),
         generating=generating_classes(module) if models else (),
         spans=_spans(module.body),
+        marks=read_marks(module, local),
+        fills=read_fills(module, local),
         loads=list(dict.fromkeys(read_loads(module.body))),
     )
 

@@ -16,6 +16,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.lookups import How, Lookups
+from hfexport_bot.changes.registered import registered
 from hfexport_bot.changes.units import BODY, IMPORT
 from hfexport_bot.changes.uses import HINT, ONLY_NAMED
 from hfexport_bot.schema import Layout, Task
@@ -205,6 +206,8 @@ class Reach:
                 yield arrived
         if not node.part:
             yield from ((other, task) for other in self._more(node))
+            tables = (self._arrive(use, task) for use in registered(self._graph, node.path, node.definition))
+            yield from filter(None, tables)
 
     def _of_definition(self, node: Node) -> Iterator[Use]:
         """What uses a definition by name; all of a file where it is what runs at import."""

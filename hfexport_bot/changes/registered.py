@@ -1,0 +1,43 @@
+"""Where definitions are registered: what reads a table is affected by what is put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hfexport_bot.changes.graph import Graph, Use
+
+
+def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
+    """What a definition is put into by its decorators, by its entry where that is known, and what reads the tables of
+    the classes that it derives from."""
+    for facts in graph.modules.facts.get(path, ()):
+        for dotted, key in facts.marks.get(name, ()):
+            last = dotted.rpartition(".")[2]
+            for target, owner in graph.resolve(path, dotted):
+                kind = graph.kind(target, str(owner))
+                if kind == "function" and ("." not in dotted or last == owner):
+                    yield from _tables(graph, target, str(owner), f"[{key}]" if key else "")
+                elif "." in dotted and (kind in ("class", "function") or _makes_own(graph, target, str(owner))):
+                    yield Use(target, str(owner), "")
+    for base in sorted((target, str(owner)) for target, owner in graph.ancestors(path, name)):
+        if base != (path, name) and any(base[1] in facts.fills for facts in graph.modules.facts.get(base[0], ())):
+            yield from (use for use in graph.users(*base) if use.after[:1].isidentifier())
+
+
+def _tables(graph: Graph, path: str, function: str, part: str) -> Iterator[Use]:
+    for facts in graph.modules.facts.get(path, ()):
+        for table in facts.fills.get(function, ()):
+            for target, name in graph.resolve(path, table):
+                if graph.kind(target, str(name)) == "constant":
+                    yield Use(target, str(name), part)
+
+
+def _makes_own(graph: Graph, path: str, name: str) -> bool:
+    """Whether a constant is an object of a class of the repository."""
+    definition = graph.definition(path, name)
+    if definition is None or definition.kind != "constant":
+        return False
+    words = [word for part in definition.parts.values() for word in part.names]
+    return any(
+        graph.kind(target, str(owner)) == "class" for word in words for target, owner in graph.resolve(path, word)
+    )
