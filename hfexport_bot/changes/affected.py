@@ -31,6 +31,7 @@ from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
     ONLY_IMPORTS,
+    ONLY_ORDER,
     ONLY_TEXT,
     ONLY_VERSION,
     SAME_NEEDS,
@@ -204,7 +205,7 @@ class _Selecting:
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
-            yield from self._that_count(change.path)
+            yield from filter(self._is_more_than_order, self._that_count(change.path))
             if compared.acts:
                 yield Symbol(change.path, IMPORT)
             if change.old and change.new and change.old != change.new:
@@ -222,6 +223,13 @@ class _Selecting:
         if not found and symbols and path not in self._failing:
             self._leave_out(path, ONLY_IMPORTS)
         return found
+
+    def _is_more_than_order(self, symbol: Symbol) -> bool:
+        """Whether a symbol changed otherwise than by the order of entries that are looked up by key; says so if not."""
+        if symbol.how != "reordered" or symbol.definition not in policy.KEYED_BY_CONFIG:
+            return True
+        self._not_run.append(NotRun(kind="symbol", name=f"{symbol.path}:{symbol.name}", reason=ONLY_ORDER))
+        return False
 
     def _modular(self, change: FileChange) -> None:
         """A modular file is run as what it generates: nothing of it that did not change is new."""

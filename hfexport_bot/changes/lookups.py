@@ -12,8 +12,8 @@ from hfexport_bot.changes.naming import Naming
 
 
 class How(Enum):
-    """How a table's entries are looked up: by what hands them on (``ACT2FN = ClassInstantier(ACT2CLS)``), by the base
-    of all configurations, or by any other code."""
+    """How a table's entries are looked up: by what hands them on (``ACT2FN = ClassInstantier(ACT2CLS)``), by the
+    base of all configurations or by a cache that is made for one, or by any other code."""
 
     PASSED_ON = auto()
     BY_CONFIGURATIONS = auto()
@@ -55,6 +55,16 @@ class Lookups:
             if self._naming.names(path.rpartition("/")[0], key):
                 yield path, name
 
+    def is_named_beside(self, use: Use, key: str) -> bool:
+        """Whether a cache may be made for a key that no configuration names: code of its file does."""
+        return self._broad.get((use.path, use.definition)) in policy.CACHES and any(
+            key in part[3]
+            for facts in self._graph.modules.facts.get(use.path, ())
+            for row in facts.rows.values()
+            if row[0] != "constant"
+            for part in row[3].values()
+        )
+
     def _find_lookups(self, path: str, name: str) -> Iterator[Lookup]:
         of_auto = path.startswith(policy.AUTO)
         for use in self._graph.users(path, name):
@@ -64,7 +74,7 @@ class Lookups:
             kind, family = self._graph.kind(use.path, use.definition), self._broad.get((use.path, use.definition))
             if kind == "constant" or (kind == "class" and among_auto):
                 yield use, literal, How.PASSED_ON
-            elif family == policy.CONFIG_BASE and name in policy.KEYED_BY_CONFIG:
+            elif family in (policy.CONFIG_BASE, *policy.CACHES) and name in policy.KEYED_BY_CONFIG:
                 yield use, literal, How.BY_CONFIGURATIONS
             elif of_auto:
                 if not among_auto and (literal or use.path.startswith(policy.MODELS)):

@@ -37,7 +37,10 @@ REGISTRIES = frozenset({"ACT2FN", "ACT2CLS", "ALL_ATTENTION_FUNCTIONS", "ROPE_IN
 
 #: Those of them whose keys are written in configurations and testers.
 KEYED_BY_CONFIG = frozenset(
-    {"ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS", "ALLOWED_ATTN_LAYER_TYPES", "ALLOWED_MLP_LAYER_TYPES"}
+    {
+        *("ACT2FN", "ACT2CLS", "ROPE_INIT_FUNCTIONS", "ALLOWED_ATTN_LAYER_TYPES", "ALLOWED_MLP_LAYER_TYPES"),
+        *("DYNAMIC_LAYER_TYPE_MAPPING", "STATIC_LAYER_TYPE_MAPPING"),
+    }
 )
 
 #: What is asked of a table for its keys alone, so that no value of it runs.

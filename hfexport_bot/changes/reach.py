@@ -315,9 +315,9 @@ class Reach:
                 continue
             if how is How.PASSED_ON:
                 yield Node(use.path, use.definition, node.part), task
-            elif how is How.BY_CONFIGURATIONS:
+            elif how is How.BY_CONFIGURATIONS and not self._lookups.is_named_beside(use, key):
                 yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
-            elif literal or self._lookups.may_ask(use, node.path, node.definition, key):
+            elif literal or how is How.BY_CONFIGURATIONS or self._lookups.may_ask(use, node.path, node.definition, key):
                 arrived = self._arrive(use, task)
                 if arrived is not None:
                     yield arrived

@@ -15,6 +15,7 @@ ONLY_IMPORTS = "imports only, and what is used stays the same"
 SAME_NEEDS = "what a model needs to run did not change"
 NOT_EXPORTED = "not on an exported path"
 ONLY_VERSION = "the version of the checkout, which is text: by itself it selects nothing"
+ONLY_ORDER = "only the order of its entries changed, which are looked up by their keys"
 ONLY_CHECKS = "only checks of a test changed, nothing that makes a model's inputs"
 #: Begins the reason of files that have nothing to do with models.
 NOT_READ = "no model reads"

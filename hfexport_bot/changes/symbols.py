@@ -16,7 +16,7 @@ from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, Units, acts_on_other
 @dataclass(frozen=True, order=True)
 class Symbol:
     """A changed definition of a file, or a ``part`` of one: a class's member, a table's entry. ``how`` is ``changed``,
-    ``added`` or ``removed``."""
+    ``added``, ``removed``, or ``reordered`` of a table's entries."""
 
     path: str
     definition: str
@@ -127,4 +127,4 @@ def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -
         elif not alike(before, after):
             yield part, "changed"
     if [key for key in new if key[:1] == "[" and key in old] != [key for key in old if key[:1] == "[" and key in new]:
-        yield WHOLE, "changed"  # the order of a table's entries
+        yield WHOLE, "reordered"  # the entries of a table

@@ -141,7 +141,7 @@ CASES = [
     ("class A:\n    x = 1\n    y = 1\n", "class A:\n    x = 1\n", {"A.y was removed"}),
     ("def f(): pass\ndef g(): pass\n", "def g(): pass\ndef f(): pass\n", set()),
     ("T = {'a': 1}\nT.update({'b': 1})\n", "T = {'a': 1}\nT.update({'b': 2})\n", {"T['b'] changed"}),
-    ("T = ('a', 'b')\n", "T = ('b', 'a')\n", {"T changed"}),
+    ("T = ('a', 'b')\n", "T = ('b', 'a')\n", {"T was reordered"}),
     ("a = 1; b = 2\n", "a = 1; b = 3\n", {"b changed"}),
     ("r(1)\nr(1)\n", "r(1)\n", {"module-level code changed"}),
     ("from a import f\n", "from b import f\n", {"f changed"}),

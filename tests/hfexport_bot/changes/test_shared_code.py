@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_VERSION
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_ORDER, ONLY_VERSION
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, affected, generate_only, not_run, run
 
 FAR_CONFIG = SRC + "models/far/configuration_far.py"
@@ -337,3 +337,23 @@ def test_the_hint_of_a_base_of_configurations_leads_nowhere() -> None:
     selection = run({config: ("self.size > 0", "self.size > 1")}, files)
     assert all("Cache" not in module.reason for module in selection.affected)
     assert affected(selection) == ALL
+
+
+def test_a_kind_of_cache_layer_affects_configurations_that_name_it_and_all_where_caches_do() -> None:
+    cache = SRC + "cache_utils.py"
+    table = 'DYNAMIC_LAYER_TYPE_MAPPING = {"full": DynamicLayer, "conv": ConvLayer}'
+    made = FILES[cache].replace('LAYERS = {"full": DynamicLayer}', f"class ConvLayer(DynamicLayer): pass\n{table}")
+    made = made.replace("LAYERS[kind]()", "DYNAMIC_LAYER_TYPE_MAPPING[kind]()")
+    files = {cache: made, FAR_CONFIG: FILES[FAR_CONFIG].replace('act: str = "gelu"', 'kind: str = "conv"')}
+    far = {"FarModel", "FarForCausalLM"}
+    assert (
+        affected(run({cache: ("class ConvLayer(DynamicLayer): pass", "class ConvLayer(CacheLayerMixin): pass")}, files))
+        == far
+    )
+    assert affected(run({cache: ('"conv": ConvLayer', '"conv": DynamicLayer')}, files)) == far
+    assert run({cache: ('"conv": ConvLayer', '"conv": ConvLayer, "mlp": ConvLayer')}, files).affected == ()
+    asks = {cache: made.replace("class Cache:", "class Cache:\n    def kinds(self): return ['conv']")}
+    assert affected(run({cache: ('"conv": ConvLayer', '"conv": DynamicLayer')}, files | asks)) == ALL
+    selection = run({cache: (table, 'DYNAMIC_LAYER_TYPE_MAPPING = {"conv": ConvLayer, "full": DynamicLayer}')}, files)
+    assert selection.affected == ()
+    assert not_run(selection) == {f"{cache}:DYNAMIC_LAYER_TYPE_MAPPING": ONLY_ORDER}
