@@ -71,7 +71,8 @@ class Graph:
             *self._bindings.get((path, name), ()),
             *self._bindings.get((path, ANYTHING), ()),
         ):
-            for definition, part, after in self._words(user).get(local, ()):
+            words = self._words(user)
+            for definition, part, after in (*words.get(local, ()), *words.get(ANYTHING, ())):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part, after)] = None
         for holder, inside in self._holders(path):
@@ -133,9 +134,12 @@ class Graph:
         for path, versions in self.modules.facts.items():
             for facts in versions:
                 for row, definition, part in facts.inner:
+                    targets: Sequence[Target]
                     module = self.modules.module(path, row.level, row.module)
-                    if row.name == ANYTHING and module:
-                        targets: Sequence[Target] = [(self.modules.path(module), ANYTHING)]
+                    if ANYTHING in row.module:
+                        targets = self.modules.like(path, row.level, row.module)
+                    elif row.name == ANYTHING and module:
+                        targets = [(self.modules.path(module), ANYTHING)]
                     else:
                         targets = self.modules.bound(path, row)
                     for target in targets:

@@ -7,6 +7,7 @@ it, None for the module itself, `ANYTHING` where a name cannot be told from the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 
 from hfexport_bot.changes.facts import Facts
@@ -80,6 +81,24 @@ class Modules:
             if found in self._files and (level or found != "."):
                 return found
         return None
+
+    def like(self, importer: str, level: int, glob: str) -> tuple[Target, ...]:
+        """The modules that an import by a string that is known in part may name."""
+        package, _, name = glob.rpartition(".")
+        folder = self.module(importer, level, package) if package else importer.rpartition("/")[0]
+        files = (
+            f"{folder}/{found}".lstrip("/") for found in self._names.get(folder or "", ()) if fnmatchcase(found, name)
+        )
+        return tuple((self._files[each], None) for each in files)
+
+    @cached_property
+    def _names(self) -> Mapping[str, Sequence[str]]:
+        """The last part of each module's name, by the folder that it is in."""
+        found: dict[str, list[str]] = {}
+        for module in self._files:
+            folder, _, name = module.rpartition("/")
+            found.setdefault(folder, []).append(name)
+        return found
 
     def path(self, module: str) -> str:
         """The file of a module; empty for a folder without one."""

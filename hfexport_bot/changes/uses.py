@@ -18,6 +18,11 @@ _ENTRY = re.compile(r"[A-Za-z_][\w\-]{1,80}")
 ONLY_NAMED = "?"
 #: Follows the name of a class in a type hint of ``__init__``.
 HINT = ":"
+#: Used by code that chooses among all names of its file.
+ANY_NAME = "*"
+#: Functions that import by a string, and that evaluate one.
+_IMPORTS = frozenset({"import_module", "__import__"})
+_EVALUATES = frozenset({"eval", "exec"})
 _CHAINED = (ast.Attribute, ast.Subscript)
 
 
@@ -127,6 +132,8 @@ class _Walker:
                 chain.append(current.attr)
             else:
                 literal = isinstance(current.slice, ast.Constant) and isinstance(current.slice.value, str)
+                if _calls(current.value, "globals"):
+                    self.names.add(str(current.slice.value) if isinstance(current.slice, ast.Constant) else ANY_NAME)
                 if not (literal and isinstance(current.value, ast.Name)):
                     self.walk(current.slice)
                     self.walk(current.value)
@@ -153,6 +160,11 @@ class _Walker:
             self.pending.append((node.args[0].id, (str(word),)))
         elif name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             self.attrs.add(str(node.args[1].value))
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else name
+        if called in _IMPORTS and node.args:
+            self._import_by_name(node.args[0])
+        if name in _EVALUATES:
+            self.names.add(ANY_NAME)
         if name and name == self._first:  # `cls(...)`
             self.own.add("__init__")
         if name == "isinstance" and len(node.args) == 2:
@@ -161,6 +173,14 @@ class _Walker:
             return
         for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
             self.walk(each)
+
+    def _import_by_name(self, node: ast.expr) -> None:
+        """Take in a module that is imported by a string, or one of those that it begins or ends like."""
+        written = str(node.value) if isinstance(node, ast.Constant) else _glob(node)
+        module = written.lstrip(".")
+        if module.rpartition(".")[2].startswith("*"):
+            return  # one of all there are
+        self.imports.add(("", len(written) - len(module), module, None))
 
     def _asked(self, node: ast.expr) -> None:
         """Take in what ``isinstance`` asks for: it is named, and nothing of it runs."""
@@ -249,6 +269,11 @@ def _calls(node: ast.expr, name: str) -> bool:
 def _glob(node: ast.expr) -> str:
     """``f"_validate_{kind}"`` as ``_validate_*``; anything else that is settled at run time as ``*``."""
     if isinstance(node, ast.JoinedStr):
-        pieces = [str(each.value) if isinstance(each, ast.Constant) else "*" for each in node.values]
+        pieces = [str(each.value) if isinstance(each, ast.Constant) else _glob(each) for each in node.values]
         return "".join(pieces)
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Constant):
+        return str(node.value.value)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = (node.left, node.right)
+        return "".join(str(each.value) if isinstance(each, ast.Constant) else _glob(each) for each in sides)
     return "*"

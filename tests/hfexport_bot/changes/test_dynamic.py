@@ -1,0 +1,50 @@
+"""Names and modules that code chooses at run time: the whole of a module may be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from hfexport_bot.changes.affected import select
+from hfexport_bot.changes.git import FileChange
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.schema import Layout
+from tests.hfexport_bot.changes.checkout import affected
+
+MODEL = """import importlib
+from transformers import PreTrainedModel
+{imports}
+class AModel(PreTrainedModel):
+    def forward(self, x):
+        return {value}
+"""
+OPS = """
+def op(x): return 1
+def get(name): return globals()[name]
+def named(): return globals()['op']
+def other(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "value", "runs"),
+    [
+        ("", "importlib.import_module('zoo.ops_fast').op(x)", True),
+        ("", "importlib.import_module('.ops_fast', __package__).op(x)", True),
+        ("", "importlib.import_module(f'zoo.ops_{self.kind}').op(x)", True),
+        ("", "importlib.import_module('.ops_' + self.kind, __package__).op(x)", True),
+        ("", "importlib.import_module(f'zoo.other_{self.kind}').op(x)", False),
+        ("", "importlib.import_module('zoo.other').op(x)", False),
+        ("", "__import__('zoo.ops_fast', fromlist=['op']).op(x)", True),
+        ("from .ops_fast import get", "get(self.kind)(x)", True),
+        ("from .ops_fast import named", "named()(x)", True),
+        ("from .ops_fast import other", "other()", False),
+        ("from .ops_fast import *", "eval(self.kind + 'p')(x)", True),
+    ],
+)
+def test_what_is_chosen_at_run_time_falls_back_to_the_module(imports: str, value: str, runs: bool) -> None:
+    model = MODEL.format(imports=imports, value=value)
+    base = {"zoo/__init__.py": "", "zoo/modeling_a.py": model, "zoo/ops_fast.py": OPS, "zoo/other.py": OPS}
+    head = {**base, "zoo/ops_fast.py": OPS.replace("return 1", "return 2")}
+    change = FileChange("zoo/ops_fast.py", "zoo/ops_fast.py")
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == ({"AModel"} if runs else set())
