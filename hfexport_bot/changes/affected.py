@@ -31,6 +31,7 @@ from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
     ONLY_IMPORTS,
+    ONLY_MODE,
     ONLY_ORDER,
     ONLY_TEXT,
     ONLY_VERSION,
@@ -201,7 +202,8 @@ class _Selecting:
             yield from compared.symbols
             yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
         elif not compared.symbols and change.old == change.new:
-            self._leave_out(change.path, ONLY_TEXT)
+            same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
+            self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
@@ -240,7 +242,8 @@ class _Selecting:
             if path.rpartition("/")[0] == folder and self._sides.head[path].generated == name
         ]
         changed = {each.path for each in self._changes}
-        if not changed.intersection(made):
+        others = [each for each in self._changes if each.path.rpartition("/")[0] == folder]
+        if not changed.intersection(made) and all(self._sides.generated(each) != name for each in others):
             names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
             self._leave_out(
                 change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same"

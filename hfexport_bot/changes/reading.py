@@ -46,6 +46,11 @@ class Sides:
             (self._facts.get(old), self._facts.get(new)),
         )
 
+    def generated(self, change: FileChange) -> str:
+        """The modular file that a changed file is generated from; empty where there is none."""
+        facts = self._facts.get(self.blobs[1].get(change.new or "", ""))
+        return facts.generated if facts is not None else ""
+
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""
         both: dict[str, Sequence[Facts]] = {}

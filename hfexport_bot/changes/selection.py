@@ -12,6 +12,7 @@ from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
 ONLY_IMPORTS = "imports only, and what is used stays the same"
+ONLY_MODE = "only the file's mode changed"
 SAME_NEEDS = "what a model needs to run did not change"
 NOT_EXPORTED = "not on an exported path"
 ONLY_VERSION = "the version of the checkout, which is text: by itself it selects nothing"
@@ -28,7 +29,7 @@ Classes = Mapping[str, Mapping[str, Sequence[str]]]
 
 def is_harmless(entry: NotRun) -> bool:
     """Whether nothing was left unjudged: what changed in a file can affect no model."""
-    return entry.reason.startswith((ONLY_TEXT, ONLY_IMPORTS, SAME_NEEDS, NOT_READ, AFTER_MERGE))
+    return entry.reason.startswith((ONLY_TEXT, ONLY_IMPORTS, ONLY_MODE, SAME_NEEDS, NOT_READ, AFTER_MERGE))
 
 
 @dataclass(frozen=True)

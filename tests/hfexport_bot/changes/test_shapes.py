@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_MODE, ONLY_TEXT
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, LAZY, SRC, TOY, affected, not_run, run
 
 
@@ -58,6 +58,13 @@ def test_a_modular_file_whose_generated_one_did_not_change_runs_nothing() -> Non
     assert affected(both) == {"ToyModel", "ToyForCausalLM"}
     assert both.not_run == ()
     assert both.affected[0].reason == "ToyModel.forward changed in modular_toy.py"
+    processing = SRC + "models/toy/processing_toy.py"
+    made = {**files, processing: header + "size = 1\n"}
+    assert modular not in not_run(run({modular: ("x = 1", "x = 2"), processing: ("size = 1", "size = 2")}, made))
+
+
+def test_a_file_of_which_only_the_mode_changed_says_so() -> None:
+    assert not_run(run({TOY: ("class", "class")})) == {TOY: ONLY_MODE}
 
 
 @pytest.mark.parametrize(
