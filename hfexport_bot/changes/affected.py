@@ -202,8 +202,12 @@ class _Selecting:
             yield from compared.symbols
             yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
         elif not compared.symbols and change.old == change.new:
+            lost = [Symbol(change.path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change)]
+            lost = [each for each in lost if any(self._loading.uses(change.path, each.definition))]
             same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
-            self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
+            if not lost:
+                self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
+            yield from lost
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:

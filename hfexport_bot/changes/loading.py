@@ -53,6 +53,9 @@ class Loading:
                 yield from (Use(path, *use) for use in changed.uses)
                 if changed.at_import and changed.how == "removed":
                     yield Use(path, IMPORT, WHOLE)
+        for user in self._starring.get(module_of(path), ()):
+            if name in self._modules.exported(module_of(path)) and not self._has_its_own(user, name):
+                yield from self._graph.users_in(user, name)
         for user, local in self._rebound.get((module_of(path), name), ()):
             yield from self._graph.users_in(user, local)
 
@@ -61,6 +64,20 @@ class Loading:
         stars = {star for facts in self._modules.facts.get(path, ()) for star in facts.stars}
         sources = [self._modules.module(path, *star) for star in stars]
         return any(source is None or name in self._modules.exported(source) for source in sources)
+
+    def _has_its_own(self, path: str, name: str) -> bool:
+        """Whether a file has a name without a star import."""
+        facts = self._modules.facts[path][0]
+        return name in facts.rows or any(row.local == name for row in facts.imports)
+
+    @cached_property
+    def _starring(self) -> Mapping[str, Sequence[str]]:
+        """The files that import all that a module offers."""
+        found: dict[str, list[str]] = {}
+        for path, versions in self._modules.facts.items():
+            for level, name in versions[0].stars:
+                found.setdefault(str(self._modules.module(path, level, name)), []).append(path)
+        return found
 
     @cached_property
     def _rebound(self) -> Mapping[tuple[str, str], Sequence[tuple[str, str]]]:

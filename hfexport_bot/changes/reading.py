@@ -51,6 +51,15 @@ class Sides:
         facts = self._facts.get(self.blobs[1].get(change.new or "", ""))
         return facts.generated if facts is not None else ""
 
+    def left_out(self, change: FileChange) -> Sequence[str]:
+        """The names that a file no longer offers to star imports, and has."""
+        old, new = (side.get(change.path) for side in (self.base, self.head))
+        if old is None or new is None or new.exports is None:
+            return ()
+        kept = {*new.rows, *(row.local for row in new.imports)} - set(new.exports)
+        offered = old.exports if old.exports is not None else [each for each in kept if each[0] not in "_<"]
+        return sorted(kept.intersection(offered))
+
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""
         both: dict[str, Sequence[Facts]] = {}

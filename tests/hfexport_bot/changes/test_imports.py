@@ -104,3 +104,24 @@ def test_a_helper_that_is_no_python_is_told_where_nothing_uses_it() -> None:
 def test_what_patches_others_is_affected_by_what_it_sets_them_to() -> None:
     patch = {"zoo/effects.py": BASE["zoo/effects.py"] + "torch.nn.Identity.forward = op\n"}
     assert affected(run("zoo/effects.py", "return x", "return -x", patch)) == {"BModel", "CModel"}
+
+
+STARRED = {
+    "zoo/offers.py": "import math\n__all__ = ['one', 'two', 'math']\ndef one(x): return x\ndef two(x): return x\n",
+    "zoo/modeling_d.py": MODEL.format(name="D", imports="from .offers import *", value="one(x)"),
+    "zoo/modeling_e.py": MODEL.format(name="E", imports="from .offers import *", value="math.pi"),
+    "zoo/modeling_f.py": MODEL.format(name="F", imports="from .offers import one", value="one(x)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("'one', ", "", {"DModel"}),
+        ("'two', ", "", set()),
+        ("__all__ = ['one'", "__all__ = ['three', 'one'", set()),
+        ("import math\n", "", {"EModel"}),
+    ],
+)
+def test_what_is_no_longer_offered_affects_star_imports_that_use_it(old: str, new: str, expected: set[str]) -> None:
+    assert affected(run("zoo/offers.py", old, new, STARRED)) == expected
