@@ -24,6 +24,7 @@ from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.modeling import SourceError, TooLargeError
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
+from hfexport_bot.changes.processors import Processors
 from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
 from hfexport_bot.changes.reading import Sides, many_objects
 from hfexport_bot.changes.recorded import Built
@@ -153,7 +154,7 @@ class _Selecting:
         self._graph = Graph(self._modules)
         self._compared = {change.path: self._sides.compare(change) for change in changes}
         self._loading = Loading(self._graph, self._compared)
-        self._reach = Reach(self._graph, layout, self._loading, self._edges)
+        self._reach = Reach(self._graph, layout, self._loading, Processors(self._graph, self._trees), self._edges)
         #: The files that can no longer be imported by what they import.
         self._failing: set[str] = set()
         #: The files whose code changed or uses what did.

@@ -16,6 +16,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.lookups import How, Lookups
+from hfexport_bot.changes.processors import BUILDS, Processors
 from hfexport_bot.changes.registered import registered
 from hfexport_bot.changes.units import BODY, IMPORT
 from hfexport_bot.changes.uses import HINT, ONLY_NAMED
@@ -95,10 +96,12 @@ class Reach:
         graph: Graph,
         layout: Layout,
         loading: Loading,
+        processors: Processors,
         more: Callable[[Node], Iterable[Node]] = lambda node: (),
     ) -> None:
         self._graph = graph
         self._loading = loading
+        self._processors = processors
         self._more = more
         self._transformers = layout is Layout.TRANSFORMERS
         self._is_taken = cache(self._find_taken)
@@ -206,6 +209,8 @@ class Reach:
                 yield arrived
         if not node.part:
             yield from ((other, task) for other in self._more(node))
+            asking = self._processors.asked_for_by(node.definition) if policy.is_shared(node.path) else ()
+            yield from ((Node(*config), Task.GENERATE) for config in asking)
             tables = (self._arrive(use, task) for use in registered(self._graph, node.path, node.definition))
             yield from filter(None, tables)
 
@@ -225,6 +230,8 @@ class Reach:
         named = {use.path for use in users if use.part in policy.CONFIGURED}
         for use in users:
             if use.after == HINT and (broad or (use.path in named and not self._gets_its_own(use))):
+                continue
+            if use.part == BUILDS and self._processors.is_optional(node.definition):
                 continue
             if stays and (use.after == ONLY_NAMED or use.part in policy.LISTENS):
                 continue

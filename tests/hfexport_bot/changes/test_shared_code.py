@@ -357,3 +357,43 @@ def test_a_kind_of_cache_layer_affects_configurations_that_name_it_and_all_where
     selection = run({cache: (table, 'DYNAMIC_LAYER_TYPE_MAPPING = {"conv": ConvLayer, "full": DynamicLayer}')}, files)
     assert selection.affected == ()
     assert not_run(selection) == {f"{cache}:DYNAMIC_LAYER_TYPE_MAPPING": ONLY_ORDER}
+
+
+def test_a_processor_of_logits_affects_generate_of_models_whose_configuration_turns_it_on() -> None:
+    utils, processors = SRC + "generation/utils.py", SRC + "generation/logits_process.py"
+    settings = SRC + "generation/configuration_utils.py"
+    build = """from .logits_process import ForcedEnd, Normalise, TopK, Repeats
+class GenerationMixin:
+    def _get_logits_processor(self, generation_config):
+        found = [Normalise()]
+        if generation_config.repeats is not None and generation_config.repeats > 0:
+            found.append(Repeats())
+        if generation_config.forced_end is not None:
+            found.append(ForcedEnd())
+        if generation_config.top is not None and generation_config.top != 0:
+            found.append(TopK())
+        return found
+"""
+    names = ("ForcedEnd", "Normalise", "TopK", "Repeats")
+    files = {
+        utils: FILES[utils]
+        .replace("class GenerationMixin:\n", build)
+        .replace("return self._next()", "return self._get_logits_processor(1)"),
+        processors: "".join(f"class {name}:\n    def __call__(self, x): return {name!r}\n" for name in names),
+        settings: FILES[settings]
+        + "    def _get_default_generation_params(): return {'repeats': 0, 'forced_end': None, 'top': 50}\n",
+        FAR_CONFIG: FILES[FAR_CONFIG].replace("size:", "forced_end: int | None = 2\n    size:"),
+    }
+
+    def found(name: str, files: dict[str, str]) -> set[str]:
+        selection = run({processors: (f"return {name!r}", "return x")}, files)
+        assert affected(selection) == set()
+        return generate_only(selection)
+
+    assert found("Normalise", files) == found("TopK", files) == GENERATING
+    assert found("Repeats", files) == set()
+    assert found("ForcedEnd", files) == {"FarForCausalLM"}
+    files[settings] = files[settings].replace("'repeats': 0", "'repeats': 3")
+    assert found("Repeats", files) == GENERATING
+    unknown = {settings: FILES[settings]}
+    assert found("ForcedEnd", files | unknown) == GENERATING
