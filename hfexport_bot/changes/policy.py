@@ -61,7 +61,7 @@ GREEDY = "GREEDY_SEARCH"
 
 #: Shared code that holds no cache: what it takes of an object of any kind, such as ``update``, is of another.
 _WITHOUT_CACHES = tuple(
-    PACKAGE + inside for inside in ("utils/", "distributed/", "modeling_utils.py", "configuration_utils.py")
+    PACKAGE + inside for inside in ("utils/", "distributed/", "modeling_utils.py", "backbone_utils.py")
 )
 
 #: Methods behind the boundary, whoever defines them.
@@ -141,7 +141,8 @@ def is_of_generate(family: str | None, part: str) -> bool:
 
 def may_hold(path: str, family: str) -> bool:
     """Whether code of a file may hold an object of one of the broad bases."""
-    return family not in CACHES or not path.startswith(_WITHOUT_CACHES)
+    of_configurations = path.rpartition("/")[2].startswith("configuration_")
+    return family not in CACHES or not (of_configurations or path.startswith(_WITHOUT_CACHES))
 
 
 def is_behind_boundary(path: str, definition: str, part: str) -> bool:

@@ -397,3 +397,16 @@ class GenerationMixin:
     assert found("Repeats", files) == GENERATING
     unknown = {settings: FILES[settings]}
     assert found("ForcedEnd", files | unknown) == GENERATING
+
+
+def test_what_a_configuration_updates_is_no_cache() -> None:
+    cache, base = SRC + "cache_utils.py", SRC + "configuration_utils.py"
+    plain = FILES[FAR].replace("return cache.update(x, x, 0)", "return x").replace('DynamicCache("full")', "1")
+    files = {
+        FAR: plain.replace("from ...cache_utils import DynamicCache\n", ""),
+        FAR_CONFIG: FILES[FAR_CONFIG].replace("size:", "def settle(self, kwargs): kwargs.update(x=1)\n    size:"),
+        base: FILES[base].replace("settle(self, kwargs): return 1", "settle(self, kwargs): return kwargs.update(x=1)"),
+    }
+    edit = {cache: ("return k, v", "return v, k")}
+    assert affected(run(edit, files)) == {"ToyModel", "ToyForCausalLM"}
+    assert affected(run(edit, files | {FAR: FILES[FAR]})) == ALL
