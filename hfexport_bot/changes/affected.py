@@ -202,17 +202,13 @@ class _Selecting:
         elif compared.error is not None:
             yield from compared.symbols
             yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
-        elif not compared.symbols and change.old == change.new:
-            lost = [Symbol(change.path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change)]
-            lost = [each for each in lost if any(self._loading.uses(change.path, each.definition))]
+        elif not compared.symbols and change.old == change.new and not self._sides.left_out(change):
             same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
-            if not lost:
-                self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
-            yield from lost
+            self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
-            yield from filter(self._is_more_than_order, self._that_count(change.path))
+            yield from filter(self._is_more_than_order, self._that_count(change))
             if compared.acts:
                 yield Symbol(change.path, IMPORT)
             if change.old and change.new and change.old != change.new:
@@ -223,9 +219,11 @@ class _Selecting:
                 for name in sorted({name for facts in names for name in facts.rows}):
                     yield Symbol(change.old, name, "", "removed")
 
-    def _that_count(self, path: str) -> Sequence[Symbol]:
+    def _that_count(self, change: FileChange) -> Sequence[Symbol]:
         """The changed symbols of a file, without names that its imports bind and nobody uses or has otherwise now."""
-        symbols = self._compared[path].symbols
+        path = change.path
+        lost = (Symbol(path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change))
+        symbols = [*self._compared[path].symbols, *lost]
         found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
         if not found and symbols and path not in self._failing:
             self._leave_out(path, ONLY_IMPORTS)

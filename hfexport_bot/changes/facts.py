@@ -21,7 +21,7 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, Part, read_part
 
-VERSION = 14
+VERSION = 15
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 

@@ -75,19 +75,35 @@ class Graph:
             for definition, part, after in (*words.get(local, ()), *words.get(ANYTHING, ())):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part, after)] = None
-        for holder, inside in self._holders(path):
-            for user, local in self._bindings.get((holder, None), ()):
-                for definition, part, after in self._words(user).get(local, ()):
-                    if inside and not after.startswith(inside):
-                        continue
-                    first, rest = _first(after.removeprefix(inside))
-                    if first in (name, ANYTHING):
-                        found[Use(user, definition, part, rest)] = None
+        found |= dict.fromkeys(self._through_modules(path, name))
         for target in ((path, name), (path, ANYTHING)):
             for user, definition, part in self._inner.get(target, ()):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part)] = None
         return tuple(found)
+
+    def _through_modules(self, path: str, name: str) -> Iterator[Use]:
+        """The parts that use a definition as ``module.Name`` or ``package.module.Name``, or as ``package.Name`` where
+        the package takes it from the file."""
+        for holder, inside in self._holders(path):
+            for user, local in self._bindings.get((holder, None), ()):
+                for definition, part, after in self._words(user).get(local, ()):
+                    first, rest = _first(after.removeprefix(inside))
+                    if after.startswith(inside):
+                        leads_here = first in (name, ANYTHING)
+                    else:
+                        leads_here = (path, name) in self.modules.lookup(module_of(holder), first)
+                    if leads_here:
+                        yield Use(user, definition, part, rest)
+            for user, definition, part in self._inner.get((holder, ANYTHING), ()) if inside else ():
+                taken = self._takes(user, definition, part, name)
+                if taken and (path, name) in self.modules.lookup(module_of(holder), name):
+                    yield Use(user, definition, part)
+
+    def _takes(self, path: str, definition: str, part: str, attribute: str) -> bool:
+        """Whether a part takes an attribute of some object."""
+        versions = (facts.rows.get(definition) for facts in self.modules.facts.get(path, ()))
+        return any(row is not None and part in row[3] and attribute in row[3][part][2] for row in versions)
 
     def users_in(self, path: str, local: str) -> Iterator[Use]:
         """The parts of one file that use a name of its level."""

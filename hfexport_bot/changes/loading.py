@@ -13,12 +13,9 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.graph import Graph, Use
 from hfexport_bot.changes.imports import Load
-from hfexport_bot.changes.modules import Modules, module_of
+from hfexport_bot.changes.modules import ON_DEMAND, Modules, module_of
 from hfexport_bot.changes.symbols import Compared, Symbol
 from hfexport_bot.changes.units import BODY, IMPORT, WHOLE
-
-#: Gives a module names when they are asked for.
-_ON_DEMAND = "__getattr__"
 
 
 class Loading:
@@ -208,5 +205,5 @@ def _lost(before: Facts, after: Facts) -> bool:
 
 def _may_have(facts: Facts, name: str) -> bool:
     names = (*facts.rows, *(row.local for row in facts.imports), *facts.structure)
-    open_ended = facts.error or facts.lazy or facts.stars or _ON_DEMAND in facts.rows
+    open_ended = facts.error or facts.lazy or facts.stars or ON_DEMAND in facts.rows
     return bool(open_ended) or name in names or any(name in offered for offered in facts.structure.values())

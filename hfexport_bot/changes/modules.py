@@ -17,6 +17,8 @@ Target = tuple[str, str | None]
 
 #: Some name of a file, nobody knows which.
 ANYTHING = "*"
+#: Gives a module names when they are asked for.
+ON_DEMAND = "__getattr__"
 
 
 class Modules:
@@ -148,11 +150,26 @@ class Modules:
             for inside, names in facts.structure.items():
                 if name in names:
                     found += self.lookup(f"{module}/{inside.replace('.', '/')}", name)
+            if ON_DEMAND in facts.rows:
+                found += self._on_demand(module, facts, name)
             if facts.lazy and not found:
                 found += self.exported(module).get(name, ())
         if not found and versions and not imported:  # what is imported from elsewhere is none of this file's
             found.append((path, ANYTHING))
         yield from found
+
+    def _on_demand(self, module: str, facts: Facts, name: str) -> Iterator[Target]:
+        """What a package that has names on demand gives for one: its tables say from which file, or its imports."""
+        for row, definition, _ in facts.inner:
+            if definition == ON_DEMAND and row.local == name:
+                yield from self.bound(self.path(module), row)
+        for kind, _, _, parts, *_ in facts.rows.values():
+            for key, part in parts.items() if kind == "constant" else ():
+                word = key.strip("[]'\"")
+                files = part[3] if word == name else [word] if name in part[3] else []
+                for inside in (each.lstrip(".").replace(".", "/") for each in files):
+                    if f"{module}/{inside}" in self._files:
+                        yield from self.lookup(f"{module}/{inside}", name)
 
     def _exported(self, module: str) -> Mapping[str, tuple[Target, ...]]:
         """What ``from module import *`` brings."""

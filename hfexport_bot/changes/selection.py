@@ -11,7 +11,7 @@ from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
-ONLY_IMPORTS = "imports only, and what is used stays the same"
+ONLY_IMPORTS = "only imports or `__all__` changed, and what is used stays the same"
 ONLY_MODE = "only the file's mode changed"
 SAME_NEEDS = "what a model needs to run did not change"
 NOT_EXPORTED = "not on an exported path"

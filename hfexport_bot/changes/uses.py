@@ -13,7 +13,7 @@ from hfexport_bot.changes.units import is_text
 
 #: Strings that may name a model type, or, in a table, a class or a method.
 _TYPE = re.compile(r"[a-z][a-z0-9_\-]{1,40}")
-_ENTRY = re.compile(r"[A-Za-z_][\w\-]{1,80}")
+_ENTRY = re.compile(r"\.?[A-Za-z_][\w\-.]{1,80}")
 #: Follows the name of a class that an object is only asked for.
 ONLY_NAMED = "?"
 #: Follows the name of a class in a type hint of ``__init__``.

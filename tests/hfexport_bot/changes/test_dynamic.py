@@ -48,3 +48,35 @@ def test_what_is_chosen_at_run_time_falls_back_to_the_module(imports: str, value
     change = FileChange("zoo/ops_fast.py", "zoo/ops_fast.py")
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == ({"AModel"} if runs else set())
+
+
+TABLE = "_MAP = {table}\ndef __getattr__(name):\n    return importlib.import_module('.' + _MAP[name], __name__)\n"
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        TABLE.format(table="{'op': 'ops_fast'}"),
+        TABLE.format(table="{'op': '.ops_fast', 'other': '.other'}"),
+        TABLE.format(table="{'ops_fast': ['op', 'get']}"),
+        "def __getattr__(name):\n    if name == 'op':\n        from .ops_fast import op\n        return op\n",
+        "from .ops_fast import op\n",
+    ],
+)
+@pytest.mark.parametrize(
+    ("imports", "value", "name"),
+    [
+        ("import zoo", "zoo.op(x)", "op"),
+        ("from zoo import op", "op(x)", "op"),
+        ("import zoo", "zoo.ops_fast.op(x)", "op"),
+        ("", "self.run(x)\n    def run(self, x):\n        import zoo\n        return zoo.op(x)", "op"),
+        ("import zoo", "zoo.other(x)", "other"),
+    ],
+)
+def test_a_package_that_takes_names_from_its_files_on_demand(package: str, imports: str, value: str, name: str) -> None:
+    model = MODEL.format(imports=imports, value=value)
+    base = {"zoo/__init__.py": package, "zoo/modeling_a.py": model, "zoo/ops_fast.py": OPS, "zoo/other.py": OPS}
+    head = {**base, "zoo/ops_fast.py": OPS.replace("return 1", "return 2")}
+    change = FileChange("zoo/ops_fast.py", "zoo/ops_fast.py")
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == ({"AModel"} if name == "op" else set())
