@@ -61,7 +61,7 @@ GREEDY = "GREEDY_SEARCH"
 
 #: Shared code that holds no cache: what it takes of an object of any kind, such as ``update``, is of another.
 _WITHOUT_CACHES = tuple(
-    PACKAGE + inside for inside in ("utils/", "distributed/", "modeling_utils.py", "backbone_utils.py")
+    PACKAGE + inside for inside in ("__init__.py", "utils/", "distributed/", "modeling_utils.py", "backbone_utils.py")
 )
 
 #: Methods behind the boundary, whoever defines them.

@@ -401,9 +401,10 @@ class GenerationMixin:
 
 def test_what_a_configuration_updates_is_no_cache() -> None:
     cache, base = SRC + "cache_utils.py", SRC + "configuration_utils.py"
-    plain = FILES[FAR].replace("return cache.update(x, x, 0)", "return x").replace('DynamicCache("full")', "1")
+    plain = FILES[FAR].replace("return cache.update(x, x, 0)", "return x")
     files = {
-        FAR: plain.replace("from ...cache_utils import DynamicCache\n", ""),
+        FAR: plain,  # makes a cache and never asks it
+        SRC + "__init__.py": "from .models.far import modeling_far\nT = {}\nT['x'].update(1)\n",
         FAR_CONFIG: FILES[FAR_CONFIG].replace("size:", "def settle(self, kwargs): kwargs.update(x=1)\n    size:"),
         base: FILES[base].replace("settle(self, kwargs): return 1", "settle(self, kwargs): return kwargs.update(x=1)"),
     }
