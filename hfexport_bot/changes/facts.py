@@ -19,9 +19,9 @@ from hfexport_bot.changes.imports import Import, Load, import_rows, is_elsewhere
 from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
 from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
-from hfexport_bot.changes.uses import ANY_NAME, Part, read_part
+from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, read_part
 
-VERSION = 15
+VERSION = 16
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -188,7 +188,10 @@ def _known(part: Part, local: set[str], stars: bool) -> Part:
     kept = [
         name
         for name in part.names
-        if name == ANY_NAME or (root := _END.split(name, 1)[0]) in local or (stars and root not in _BUILTINS)
+        if name == ANY_NAME
+        or name.startswith(OPERATORS)
+        or (root := _END.split(name, 1)[0]) in local
+        or (stars and root not in _BUILTINS)
     ]
     return part._replace(names=kept, imports=part.imports)
 

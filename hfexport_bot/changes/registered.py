@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hfexport_bot.changes.graph import Graph, Use
+from hfexport_bot.changes.uses import OPERATORS
 
 
 def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
@@ -12,6 +13,8 @@ def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
     the classes that it derives from."""
     for facts in graph.modules.facts.get(path, ()):
         for dotted, key in facts.marks.get(name, ()):
+            if "::" in key:
+                yield from _of_operator(graph, key.strip("'\""))
             last = dotted.rpartition(".")[2]
             for target, owner in graph.resolve(path, dotted):
                 kind = graph.kind(target, str(owner))
@@ -22,6 +25,14 @@ def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
     for base in sorted((target, str(owner)) for target, owner in graph.ancestors(path, name)):
         if base != (path, name) and any(base[1] in facts.fills for facts in graph.modules.facts.get(base[0], ())):
             yield from (use for use in graph.users(*base) if use.after[:1].isidentifier())
+
+
+def _of_operator(graph: Graph, name: str) -> Iterator[Use]:
+    """What calls an operator ``space::name`` through ``torch.ops``."""
+    wanted = OPERATORS + name.replace("::", ".")
+    first, _, rest = wanted.partition(".")
+    for path in graph.modules.facts:
+        yield from (use for use in graph.users_in(path, first) if f"{use.after}.".startswith(f"{rest}."))
 
 
 def _tables(graph: Graph, path: str, function: str, part: str) -> Iterator[Use]:

@@ -12,6 +12,8 @@ from hfexport_bot.changes.modeling import is_documenting
 #: Methods of tables, lists and sets that put something in.
 _FILLS = frozenset({"append", "add", "update", "setdefault", "extend", "insert"})
 _DOTTED = re.compile(r"[\w.]+")
+#: Decorators of torch that make a function an operator of ``torch.ops``.
+_OPERATORS = ("custom_op", "triton_op")
 _DERIVES = "__init_subclass__"
 
 
@@ -23,7 +25,8 @@ def read_marks(module: ast.Module, local: Collection[str]) -> dict[str, list[tup
         for mark in getattr(node, "decorator_list", ()):
             called = mark.func if isinstance(mark, ast.Call) else mark
             dotted = ast.unparse(called)
-            if is_documenting(mark) or not _DOTTED.fullmatch(dotted) or dotted.partition(".")[0] not in local:
+            own = dotted.partition(".")[0] in local or dotted.endswith(_OPERATORS)
+            if is_documenting(mark) or not _DOTTED.fullmatch(dotted) or not own:
                 continue
             key = mark.args[0] if isinstance(mark, ast.Call) and mark.args else None
             named = isinstance(key, ast.Constant) and isinstance(key.value, str)

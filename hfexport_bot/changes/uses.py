@@ -20,6 +20,8 @@ ONLY_NAMED = "?"
 HINT = ":"
 #: Used by code that chooses among all names of its file.
 ANY_NAME = "*"
+#: Begins the names of operators that a file may define for torch.
+OPERATORS = "torch.ops."
 #: Functions that import by a string, and that evaluate one.
 _IMPORTS = frozenset({"import_module", "__import__"})
 _EVALUATES = frozenset({"eval", "exec"})

@@ -80,3 +80,20 @@ def test_a_package_that_takes_names_from_its_files_on_demand(package: str, impor
     change = FileChange("zoo/ops_fast.py", "zoo/ops_fast.py")
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == ({"AModel"} if name == "op" else set())
+
+
+@pytest.mark.parametrize(
+    ("value", "runs"),
+    [
+        ("json.loads(Path(__file__).with_name('table.json').read_text())", True),
+        ("open(f'{HERE}/table.json')", True),
+        ("open('other_table.json')", False),
+        ("x  # table.json", False),
+    ],
+)
+def test_a_data_file_beside_a_modeling_file_that_names_it(value: str, runs: bool) -> None:
+    base = {"zoo/modeling_a.py": MODEL.format(imports="", value=value), "zoo/table.json": "1"}
+    change = FileChange("zoo/table.json", "zoo/table.json")
+    head = {**base, "zoo/table.json": "2"}
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == ({"AModel"} if runs else set())

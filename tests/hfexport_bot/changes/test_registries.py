@@ -54,6 +54,8 @@ class Base:
         ("@quiet\ndef op(x): return 1", "LOG", False),
         ("@KEPT.put\ndef op(x): return 1", "KEPT.get('op')(x)", True),
         ("class Op(Base):\n    def forward(self, x): return 1", "Base.table[self.config.act]()(x)", True),
+        ("@torch.library.custom_op('zoo::op')\ndef op(x): return 1", "torch.ops.zoo.op.default(x)", True),
+        ("@torch.library.custom_op('zoo::op')\ndef op(x): return 1", "torch.ops.zoo.other(x)", False),
         ("class Op(Base):\n    def forward(self, x): return 1", "isinstance(x, Base)", False),
     ],
 )
