@@ -416,6 +416,8 @@ class _Selecting:
                 continue
             whys = {self._why_unused(symbol) for symbol in symbols}
             every = self._compared[path].symbols if path in self._compared else ()
+            if path in self._compared and self._compared[path].error and len(symbols) <= len(every):
+                continue  # others of it lead to classes
             whole = len(symbols) == len(every) and all(symbol.how != "changed" for symbol in symbols)
             if len(whys) == 1 and (whole or whys != {NOT_EXPORTED} or len(symbols) > _NAMED):
                 self._leave_out(path, *whys)
