@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hfexport_bot.errors import UsageError
@@ -85,6 +86,7 @@ class Git:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._entries = cache(lambda sha: tuple(self._list_entries(sha)))
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; give --repo a git repository")
         try:
@@ -233,9 +235,8 @@ class Git:
 
     def links(self, sha: str) -> dict[str, str]:
         """The symbolic links of a commit that lead to files of it, and their paths."""
-        entries = list(self._entries(sha))
-        files = {path for mode, _, path in entries if mode.startswith("100")}
-        links = {path: blob for mode, blob, path in entries if mode == "120000"}
+        files = {path for mode, _, path in self._entries(sha) if mode.startswith("100")}
+        links = {path: blob for mode, blob, path in self._entries(sha) if mode == "120000"}
         texts = self.contents(sorted(set(links.values())))
         found = {}
         for path, blob in links.items():
@@ -244,7 +245,7 @@ class Git:
                 found[path] = target
         return found
 
-    def _entries(self, sha: str) -> Iterator[tuple[str, str, str]]:
+    def _list_entries(self, sha: str) -> Iterator[tuple[str, str, str]]:
         """Mode, id and path of everything that a commit holds."""
         for entry in self._checked("ls-tree", "-r", "-z", "--full-tree", sha).split(b"\0"):
             if entry:

@@ -42,7 +42,7 @@ class Graph:
         self.children = cache(self._children)
         self.ancestors = cache(self._ancestors)
         self.descendants = cache(self._descendants)
-        self.mentions = cache(lambda attribute: tuple(self._find_mentions(attribute)))
+        self.mentions = cache(lambda attribute: tuple(self.each_mention(attribute)))
         self.resolve = cache(self._resolve)
         self._words = cache(self._read_words)
 
@@ -236,7 +236,7 @@ class Graph:
 
     # -- attributes ----------------------------------------------------------------------------------------------
 
-    def _find_mentions(self, attribute: str) -> Iterator[Mention]:
+    def each_mention(self, attribute: str) -> Iterator[Mention]:
         """Every part that takes an attribute of this name, by a glob too."""
         wanted = {attribute, *(glob for glob in self._globs if fnmatchcase(attribute, glob))}
         for position in sorted({each for word in wanted for each in self._taking.get(word, ())}):
@@ -285,7 +285,7 @@ def _mentions(at: Mention, part: Sequence[Sequence[str]], wanted: set[str]) -> I
     if not wanted.isdisjoint(part[2]):
         yield at
     for word in part[0]:
-        root, rest = _first(word)
+        root, rest = _first(word) if any(each in word for each in wanted) else ("", "")
         while rest:
             attribute, rest = _first(rest)
             if attribute in wanted:

@@ -32,14 +32,14 @@ class Processors:
         found = self._needs.get(name, ())
         return bool(found) and all(found)
 
-    def asked_for_by(self, name: str) -> Iterator[tuple[str, str]]:
+    def asked_for_by(self, path: str, name: str) -> Iterator[tuple[str, str]]:
         """The configurations of models that have the settings by which a processor is built."""
-        if self.is_optional(name):
-            for path, versions in self._graph.modules.facts.items():
+        if any(use.part == BUILDS for use in self._graph.users(path, name)) and self.is_optional(name):
+            for file, versions in self._graph.modules.facts.items():
                 for owner, row in ((owner, row) for facts in versions for owner, row in facts.rows.items()):
-                    named = row[0] == "class" and path.startswith(policy.MODELS) and owner.endswith("Config")
+                    named = row[0] == "class" and file.startswith(policy.MODELS) and owner.endswith("Config")
                     if named and any(settings <= row[3].keys() for settings in self._needs[name]):
-                        yield path, owner
+                        yield file, owner
 
     @cached_property
     def _needs(self) -> Mapping[str, Sequence[frozenset[str]]]:

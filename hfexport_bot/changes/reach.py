@@ -209,7 +209,7 @@ class Reach:
                 yield arrived
         if not node.part:
             yield from ((other, task) for other in self._more(node))
-            asking = self._processors.asked_for_by(node.definition) if policy.is_shared(node.path) else ()
+            asking = self._processors.asked_for_by(node.path, node.definition)
             yield from ((Node(*config), Task.GENERATE) for config in asking)
             tables = (self._arrive(use, task) for use in registered(self._graph, node.path, node.definition))
             yield from filter(None, tables)
@@ -362,8 +362,8 @@ class Reach:
 
     def _find_for_pickling(self, member: str) -> bool:
         """Whether nothing but special methods that no exported path runs takes an attribute of that name."""
-        mentions = [mention.part for mention in self._graph.mentions(member) if mention.part != member]
-        return bool(mentions) and all(map(policy.is_never_run, mentions))
+        others = (mention.part for mention in self._graph.each_mention(member) if mention.part != member)
+        return policy.is_never_run(next(others, "")) and all(map(policy.is_never_run, others))
 
     def _is_method(self, path: str, name: str, part: str) -> bool:
         """Whether a member runs when it is called, not with its class."""
@@ -377,7 +377,7 @@ class Reach:
         """Whether any code takes an attribute of that name, or a model is called by it."""
         return member in policy.ENTRIES or any(
             mention.part != member and not mention.path.startswith(policy.TESTS)
-            for mention in self._graph.mentions(member)
+            for mention in self._graph.each_mention(member)
         )
 
     # -- classes -------------------------------------------------------------------------------------------------
