@@ -17,6 +17,7 @@ from hfexport_bot.schema import (
     Backend,
     CaseId,
     CaseRequest,
+    Layout,
     Outcome,
     OutcomeKind,
     Report,
@@ -45,10 +46,14 @@ class Runner:
 
     def __init__(self) -> None:
         self.asked: list[CaseId] = []
-        self.setup = RunnerSetup(layout="installed")  # type: ignore[arg-type]
+        self.setup = RunnerSetup(layout=Layout.INSTALLED)
+        self.files: dict[str, str] = {}
 
     def __call__(self, setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
         self.asked, self.setup = [request.id for request in requests], setup
+        if setup.layout is Layout.TRANSFORMERS and setup.tree:  # a copy, elsewhere each time
+            self.files = {str(p.relative_to(setup.tree)): p.read_text() for p in Path(setup.tree).rglob("*.py")}
+            self.setup = setup.model_copy(update={"tree": None})
         return RunResult({request.id: Outcome(kind=OutcomeKind.ERROR, stage="trace") for request in requests})
 
 
@@ -81,6 +86,7 @@ def require_same(first: Runner, report: str) -> None:
         assert again.setup is not None
         assert first.setup is not None
         assert again.setup.model_copy(update=WARM) == first.setup.model_copy(update=WARM)
+        assert again.files == first.files
         assert set(again.asked) <= set(first.asked)  # a variant has the plain model beside it
         assert any(each in again.asked for each in first.asked)
 

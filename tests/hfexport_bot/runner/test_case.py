@@ -528,7 +528,7 @@ def configured(*, in_config: str = "pass", in_model: str = "pass", arguments: st
             configured(in_model="self.big = nn.Linear(3000, 3000)"),
             "Toy",
             UnavailableCause.TOO_BIG,
-            "9.0 million parameters",
+            "has 9 million parameters",
         ),
         ("class Toy:\n    def forward(self): ...\n", "Toy", UnavailableCause.INVALID_CONFIG, "names no config_class"),
     ],
