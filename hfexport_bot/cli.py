@@ -25,6 +25,7 @@ from hfexport_bot.list_commands import upstream, workarounds
 from hfexport_bot.options import (
     comparing,
     exporting,
+    fail_on,
     limiting,
     overrides_of,
     overrides_of_case,
@@ -46,7 +47,7 @@ from hfexport_bot.process import (
     carry_out,
     surroundings,
 )
-from hfexport_bot.schema import Census, Record, Report, VerdictKind
+from hfexport_bot.schema import Census, Record, Report
 from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
 if TYPE_CHECKING:
@@ -67,12 +68,7 @@ def cli(process: Process, /, debug: bool) -> None:
 
 @cli.command()
 @comparing
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice([each.value for each in VerdictKind]),
-    help="Verdict that fails the run; may be repeated. Default: regression.",
-)
+@fail_on
 @limiting
 @exporting
 @running

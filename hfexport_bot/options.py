@@ -38,6 +38,15 @@ settings_file = click.option(
 )
 
 
+#: Which verdicts are red.
+fail_on = click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice([each.value for each in VerdictKind]),
+    help="Verdict that fails the run; may be repeated. Default: regression.",
+)
+
+
 def comparing(command: _Command) -> _Command:
     """The options of every command that compares two revisions."""
     return _with(

@@ -14,9 +14,8 @@ import click
 from click.core import ParameterSource
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.options import comparing, exporting, limiting, overrides_of, reporting, running, tree
+from hfexport_bot.options import comparing, exporting, fail_on, limiting, overrides_of, reporting, running, tree
 from hfexport_bot.process import CLEAN, Process, surroundings, write_and_judge
-from hfexport_bot.schema import VerdictKind
 
 if TYPE_CHECKING:
     from hfexport_bot.shards import Plan
@@ -81,12 +80,7 @@ def planned_shard(
 @click.command()
 @comparing
 @tree
-@click.option(
-    "--fail-on",
-    multiple=True,
-    type=click.Choice([each.value for each in VerdictKind]),
-    help="Verdict that fails the run; may be repeated. Default: regression.",
-)
+@fail_on
 @limiting
 @exporting
 @running
