@@ -13,29 +13,25 @@ from typing import NamedTuple
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
+from hfexport_bot.changes.changed import Changed
 from hfexport_bot.changes.configurations import Edges, configuration_edges
 from hfexport_bot.changes.expectations import is_told_by_expectations
 from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
+from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
 from hfexport_bot.changes.installs import what_else_is_installed
 from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_or_doc, model_file
 from hfexport_bot.changes.loading import Loading
-from hfexport_bot.changes.modeling import SourceError, TooLargeError
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
 from hfexport_bot.changes.processors import Processors
-from hfexport_bot.changes.reach import Affected, Node, Reach, Reached
+from hfexport_bot.changes.reach import Reach
 from hfexport_bot.changes.reading import Sides, many_objects
 from hfexport_bot.changes.recorded import Built
+from hfexport_bot.changes.search import Affected, Node, Reached
 from hfexport_bot.changes.selection import (
-    NOT_EXPORTED,
-    ONLY_CHECKS,
-    ONLY_IMPORTS,
-    ONLY_MODE,
-    ONLY_ORDER,
     ONLY_TEXT,
-    ONLY_VERSION,
     SAME_NEEDS,
     AffectedModule,
     Selection,
@@ -43,12 +39,9 @@ from hfexport_bot.changes.selection import (
 )
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree
-from hfexport_bot.changes.units import IMPORT, WHOLE
 from hfexport_bot.schema import Layout, NotRun, Task
 
 _NOT_THEIRS = "the engine own does not use the checkout's exporters; --engine repo or both does"
-#: Changed symbols of one file that are named one by one when none of them is run.
-_NAMED = 20
 #: What test classes derive from that test no model in particular.
 _PLAIN_TESTS = frozenset({"unittest.TestCase", "TestCase"})
 
@@ -143,30 +136,25 @@ class _Selecting:
         built: Built,
     ) -> None:
         self._layout = layout
-        self._hooks = asked.hooks
         self._built = built
         self._changes = changes
         self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
-        self._not_run: list[NotRun] = []
         self._trees = (head, base)
         self._sides = Sides(base, head, layout, changes)
         self._modules = self._sides.modules()
         self._graph = Graph(self._modules)
         self._compared = {change.path: self._sides.compare(change) for change in changes}
-        self._loading = Loading(self._graph, self._compared)
-        self._reach = Reach(self._graph, layout, self._loading, Processors(self._graph, self._trees), self._edges)
-        #: The files that can no longer be imported by what they import.
-        self._failing: set[str] = set()
+        loading = Loading(self._graph, self._compared)
+        self._changed = Changed(changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks)
+        self._families = Families(self._graph, layout is Layout.TRANSFORMERS)
+        self._reach = Reach(self._graph, self._families, loading, Processors(self._graph, self._trees), self._edges)
         #: The files whose code changed or uses what did.
         self.touched: set[str] = set()
 
     def selection(self, every: str | None = None) -> Selection:
         """Everything affected, by path, and everything that is not run, by name. ``every``: why all models are."""
-        failing = [*self._sides.failing(self._modules).symbols((each.old, each.new) for each in self._changes)]
-        self._failing = {symbol.path for symbol in failing}
-        symbols = [*(symbol for change in self._changes for symbol in self._symbols(change)), *failing]
         seeds: dict[Node, list[Symbol]] = {}
-        for symbol in symbols:
+        for symbol in self._changed.symbols():
             seeds.setdefault(self._seed(symbol), []).append(symbol)
         found = self._reach.affected(seeds)
         reached = found.reached
@@ -187,70 +175,9 @@ class _Selecting:
                 text = "; ".join(filter(None, (known.text, every)))
                 reasons[path, name] = known._replace(task=Task.FORWARD, text=text, causes=known.causes | {str(every)})
         affected = [*self._modules_of(reasons)]
-        return Selection(tuple(affected), tuple(sorted(self._not_run, key=lambda entry: (entry.name, entry.reason))))
-
-    # -- what changed --------------------------------------------------------------------------------------------
-
-    def _symbols(self, change: FileChange) -> Iterator[Symbol]:
-        compared = self._compared[change.path]
-        if change.old not in self._sides.blobs[0] and change.new not in self._sides.blobs[1]:
-            self._leave_out(change.path, "a submodule, or a link that leads to no file of the repository")
-        elif compared.both_broken and compared.error is not None:
-            self._leave_out(change.path, _problem(compared.error, " on both sides"))
-        elif compared.error is not None and change.old is None:
-            self._leave_out(change.path, _problem(compared.error))
-        elif compared.error is not None:
-            yield from compared.symbols
-            yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
-        elif not compared.symbols and change.old == change.new and not self._sides.left_out(change):
-            same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
-            self._leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
-        elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
-            self._modular(change)
-        else:
-            yield from filter(self._is_more_than_order, self._that_count(change))
-            if compared.acts:
-                yield Symbol(change.path, IMPORT)
-            if change.old and change.new and change.old != change.new:
-                # Whoever used the old path finds nothing there.
-                for symbol in compared.symbols:
-                    yield Symbol(change.old, symbol.definition, symbol.part, symbol.how)
-                names = self._facts(change.old)
-                for name in sorted({name for facts in names for name in facts.rows}):
-                    yield Symbol(change.old, name, "", "removed")
-
-    def _that_count(self, change: FileChange) -> Sequence[Symbol]:
-        """The changed symbols of a file, without names that its imports bind and nobody uses or has otherwise now."""
-        path = change.path
-        lost = (Symbol(path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change))
-        symbols = [*self._compared[path].symbols, *lost]
-        found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
-        if not found and symbols and path not in self._failing:
-            self._leave_out(path, ONLY_IMPORTS)
-        return found
-
-    def _is_more_than_order(self, symbol: Symbol) -> bool:
-        """Whether a symbol changed otherwise than by the order of entries that are looked up by key; says so if not."""
-        if symbol.how != "reordered" or symbol.definition not in policy.KEYED_BY_CONFIG:
-            return True
-        self._not_run.append(NotRun(kind="symbol", name=f"{symbol.path}:{symbol.name}", reason=ONLY_ORDER))
-        return False
-
-    def _modular(self, change: FileChange) -> None:
-        """A modular file is run as what it generates: nothing of it that did not change is new."""
-        folder, _, name = change.path.rpartition("/")
-        made = [
-            path
-            for path in self._sides.head
-            if path.rpartition("/")[0] == folder and self._sides.head[path].generated == name
-        ]
-        changed = {each.path for each in self._changes}
-        others = [each for each in self._changes if each.path.rpartition("/")[0] == folder]
-        if not changed.intersection(made) and all(self._sides.generated(each) != name for each in others):
-            names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
-            self._leave_out(
-                change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same"
-            )
+        return Selection(
+            tuple(affected), tuple(sorted(self._changed.not_run, key=lambda entry: (entry.name, entry.reason)))
+        )
 
     def _seed(self, symbol: Symbol) -> Node:
         return Node(symbol.path, symbol.definition, symbol.part)
@@ -347,7 +274,7 @@ class _Selecting:
         back = {new: old for old, new in self._moved.items()}
         for path in sorted(by_path):
             if has_odd_name(path):
-                self._leave_out(
+                self._changed.leave_out(
                     path, "its path has characters other than letters, digits and _ . - /, which a case id can't hold"
                 )
                 continue
@@ -390,10 +317,10 @@ class _Selecting:
                 continue
             for facts in self._facts(node.path)[:1]:
                 offered = node.definition in (facts.exports or ()) and node.definition not in facts.models
-                if offered and self._reach.is_model(node.path, node.definition):
+                if offered and self._families.is_model(node.path, node.definition):
                     why = f"it has no forward of its own to export; {chains.text(node, node.definition)}"
                     name = f"{model_file(node.path, self._layout).model}/{node.definition}"
-                    self._not_run.append(NotRun(kind="class", name=name, reason=why))
+                    self._changed.not_run.append(NotRun(kind="class", name=name, reason=why))
 
     def _trace_back(self, seeds: Mapping[Node, Sequence[Symbol]], found: Affected, reasons: dict[_Owner, _Why]) -> None:
         """Note for each class all the changed symbols that lead to it, and tell those that lead to none."""
@@ -407,43 +334,4 @@ class _Selecting:
         for seed, symbols in seeds.items():
             if seed not in used:
                 unused.setdefault(seed.path, []).extend(symbols)
-        self._tell_unused(unused)
-
-    def _tell_unused(self, unused: Mapping[str, Sequence[Symbol]]) -> None:
-        """Name the changed symbols of each file that lead to no class that is run; a file where none of it does."""
-        for path, symbols in unused.items():
-            if path in self._moved or path in self._moved.values() or path in self._hooks:
-                continue
-            whys = {self._why_unused(symbol) for symbol in symbols}
-            every = self._compared[path].symbols if path in self._compared else ()
-            if path in self._compared and self._compared[path].error and len(symbols) <= len(every):
-                continue  # others of it lead to classes
-            whole = len(symbols) == len(every) and all(symbol.how != "changed" for symbol in symbols)
-            if len(whys) == 1 and (whole or whys != {NOT_EXPORTED} or len(symbols) > _NAMED):
-                self._leave_out(path, *whys)
-            else:
-                for symbol in symbols:
-                    reason = self._why_unused(symbol)
-                    self._not_run.append(NotRun(kind="symbol", name=f"{path}:{symbol.name}", reason=reason))
-
-    def _why_unused(self, symbol: Symbol) -> str:
-        error = self._compared[symbol.path].error if symbol.path in self._compared else None
-        if error is not None:
-            return f"{_problem(error)}; {NOT_EXPORTED}"
-        if self._layout is not Layout.TRANSFORMERS:
-            return NOT_EXPORTED
-        if policy.is_version(symbol.path, symbol.definition):
-            return ONLY_VERSION
-        if policy.only_documents(symbol.path, symbol.definition):
-            return ONLY_TEXT
-        return ONLY_CHECKS if symbol.path.startswith(policy.TESTS) else NOT_EXPORTED
-
-    def _leave_out(self, path: str, reason: str) -> None:
-        self._not_run.append(NotRun(kind="file", name=path, reason=reason))
-
-
-def _problem(error: SourceError, where: str = "") -> str:
-    """Why a file is no Python."""
-    if isinstance(error, TooLargeError):
-        return f"{error}{where}"
-    return f"syntax error{where}, line {error.line}: {error}"
+        self._changed.tell_unused(unused)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.facts import Facts
-from hfexport_bot.changes.reach import Node, Reached
+from hfexport_bot.changes.search import Node, Reached
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.units import BODY, IMPORT
 

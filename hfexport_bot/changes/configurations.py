@@ -14,7 +14,7 @@ from hfexport_bot.changes.layout import is_modeling_file
 from hfexport_bot.changes.modeling import SourceError, parse
 from hfexport_bot.changes.modules import Target
 from hfexport_bot.changes.named import auto_maps
-from hfexport_bot.changes.reach import Node
+from hfexport_bot.changes.search import Node
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout
 

@@ -8,83 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
-from typing import NamedTuple
+from functools import cache
 
 from hfexport_bot.changes import policy
+from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.lookups import How, Lookups
 from hfexport_bot.changes.processors import BUILDS, Processors
 from hfexport_bot.changes.registered import registered
+from hfexport_bot.changes.search import Affected, Node, Search, Visit
 from hfexport_bot.changes.units import BODY, IMPORT
 from hfexport_bot.changes.uses import HINT, ONLY_NAMED
-from hfexport_bot.schema import Layout, Task
-
-
-class Node(NamedTuple):
-    """Something affected: a definition, a member of a broad base, or an entry of a table."""
-
-    path: str
-    definition: str
-    part: str = ""
-
-
-class Visit(NamedTuple):
-    """How a node is affected: in every case, or in those of ``generate`` alone, and from which node. One that does not
-    count is a link of chains alone."""
-
-    task: Task
-    before: Node | None
-    counts: bool = True
-
-
-Reached = Mapping[Node, Visit]
-
-
-@dataclass
-class _Search:
-    """One walk: what it found, each node with those that lead there, the seeds it began with by their nodes, and what
-    of it counts (None: all)."""
-
-    found: dict[Node, Visit] = field(default_factory=dict)
-    before: dict[Node, list[Node]] = field(default_factory=dict)
-    starts: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
-    counts: Mapping[Node, object] | None = None
-
-    def causes(self) -> Mapping[Node, int]:
-        """The seeds that lead to each node, as bits in the order of ``starts``."""
-        bits = {start: 1 << place for place, start in enumerate(self.starts)}
-        found = {node: bits.get(node, 0) for node in self.found}
-        moved = True
-        while moved:  # nodes come in the order in which they were found, so that few rounds are needed
-            moved = False
-            for node, known in found.items():
-                mask = known
-                for before in self.before.get(node, ()):
-                    mask |= found[before]
-                if mask != known:
-                    found[node], moved = mask, True
-        return found
-
-
-@dataclass(frozen=True)
-class Affected:
-    """All that some seeds affect."""
-
-    reached: Reached
-    searches: Sequence[_Search]
-
-    def causes(self, goals: Iterable[Node]) -> Mapping[Node, frozenset[Node]]:
-        """The seeds that affect each of the goals."""
-        found: dict[Node, set[Node]] = {goal: set() for goal in goals}
-        for search in self.searches:
-            groups = list(search.starts.values())
-            for node, mask in search.causes().items():
-                if mask and node in found and (search.counts is None or node in search.counts):
-                    found[node].update(*(seeds for place, seeds in enumerate(groups) if mask >> place & 1))
-        return {goal: frozenset(seeds) for goal, seeds in found.items()}
+from hfexport_bot.schema import Task
 
 
 class Reach:
@@ -94,22 +30,22 @@ class Reach:
     def __init__(
         self,
         graph: Graph,
-        layout: Layout,
+        families: Families,
         loading: Loading,
         processors: Processors,
         more: Callable[[Node], Iterable[Node]] = lambda node: (),
     ) -> None:
         self._graph = graph
+        self._families = families
+        self._broad = families.broad
+        self._lookups = Lookups(graph, families.broad)
         self._loading = loading
         self._processors = processors
         self._more = more
-        self._transformers = layout is Layout.TRANSFORMERS
+        self._transformers = families.transformers
         self._is_taken = cache(self._find_taken)
-        self.is_model = cache(self._find_model)
-        self._is_related = cache(self._find_related)
         self._whole = cache(self._find_whole)
         self._following = cache(lambda node, task: tuple(self._expand(node, task)))
-        self._concerned = cache(self._find_concerned)
         self._is_for_pickling = cache(self._find_for_pickling)
 
     def affected(self, seeds: Iterable[Node]) -> Affected:
@@ -125,13 +61,13 @@ class Reach:
                 owner = (node.path, node.definition)
                 if tasks.get(node) is not Task.FORWARD:
                     tasks[node] = task
-                group = members.setdefault(owner, {}) if node.part and owner in self.broad else plain
+                group = members.setdefault(owner, {}) if node.part and owner in self._broad else plain
                 group.setdefault(node, []).append(seed)
         search = self._run(plain, tasks)
         search.starts = plain
         found, searches = dict(search.found), [search]
         for owner, nodes in members.items():
-            search = self._run(nodes, tasks, self._concerned(*owner))
+            search = self._run(nodes, tasks, self._families.concerned(*owner))
             # Most members that change are on no exported path: spare the users of their class then.
             models = any(node.path.startswith(policy.MODELS) and not node.part for node in search.found)
             search.starts, search.counts = nodes, self._whole(*owner) if models else {}
@@ -154,10 +90,10 @@ class Reach:
 
     def _run(
         self, seeds: Iterable[Node], tasks: Mapping[Node, Task], concerned: Sequence[Node] | None = None
-    ) -> _Search:
+    ) -> Search:
         """Walk from the seeds, which affect every case unless ``tasks`` says otherwise. ``concerned``: the
         configurations that a mixin of their base is about."""
-        search = _Search()
+        search = Search()
         found = search.found
         # What affects every case first, so that no chain through generate hides one through forward.
         waiting: dict[Task, deque[tuple[Node, Node | None]]] = {task: deque() for task in Task}
@@ -169,7 +105,7 @@ class Reach:
                 node, before = queue.popleft()
                 if node in found:
                     continue
-                family = self.broad.get((node.path, node.definition))
+                family = self._broad.get((node.path, node.definition))
                 if policy.is_of_generate(family, node.part) and task is not Task.GENERATE:
                     waiting[Task.GENERATE].append((node, before))
                     continue
@@ -189,7 +125,7 @@ class Reach:
         if node.part.startswith("["):
             yield from self._of_entry(node, task)
             return
-        if node.part in policy.CONFIGURED and (node.path, node.definition) not in self.broad:
+        if node.part in policy.CONFIGURED and (node.path, node.definition) not in self._broad:
             yield from self._of_configured(node, task)
             return
         if IMPORT in (node.definition, node.part):
@@ -223,30 +159,23 @@ class Reach:
                 yield Use(node.path, IMPORT, "")
             return
         registry = node.definition in policy.REGISTRIES
-        broad = (node.path, node.definition) in self.broad
+        broad = (node.path, node.definition) in self._broad
         versions = self._graph.modules.facts.get(node.path, ())
         stays = all(node.definition in facts.rows for facts in versions)
         users = self._graph.users(node.path, node.definition)
         named = {use.path for use in users if use.part in policy.CONFIGURED}
         for use in users:
-            if use.after == HINT and (broad or (use.path in named and not self._gets_its_own(use))):
+            if use.after == HINT and (broad or (use.path in named and not self._families.gets_its_own(use))):
                 continue
             if use.part == BUILDS and self._processors.is_optional(node.definition):
                 continue
             if stays and (use.after == ONLY_NAMED or use.part in policy.LISTENS):
                 continue
-            by_a_base = self.broad.get((use.path, use.definition)) in policy.BASES
-            if by_a_base and (registry or (use.after == policy.KEYS and self._is_constant(node))):
+            by_a_base = self._broad.get((use.path, use.definition)) in policy.BASES
+            if by_a_base and (registry or (use.after == policy.KEYS and self._families.is_constant(node))):
                 continue
-            if not (broad and use.after and self._takes_a_member(node, use.after)):
+            if not (broad and use.after and self._families.takes_a_member(node, use.after)):
                 yield use
-
-    def _gets_its_own(self, use: Use) -> bool:
-        """Whether a hint tells of the configuration that a class is made with: layers get what the model at hand has,
-        whatever they hint, and a model that names its configuration has that."""
-        definition = self._graph.definition(use.path, use.definition)
-        named = definition is not None and not policy.CONFIGURED.isdisjoint(definition.parts)
-        return self.is_model(use.path, use.definition) and not named
 
     def _of_configured(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
         """What has the configuration that a base of models names: those that derive from it and name no other."""
@@ -254,7 +183,7 @@ class Reach:
         for path, name in children:
             definition = self._graph.definition(path, name)
             if definition is None or policy.CONFIGURED.isdisjoint(definition.parts):
-                yield Node(path, name, "" if self._has_forward(path, name) else node.part), task
+                yield Node(path, name, "" if self._families.has_forward(path, name) else node.part), task
         for use in self._of_definition(Node(node.path, node.definition)):
             if (use.path, use.definition) not in children or use.part:
                 arrived = self._arrive(use, task)
@@ -264,7 +193,7 @@ class Reach:
     def _of_member(self, node: Node, task: Task) -> Iterator[tuple[Use, Task]]:
         """What takes a member of a broad base. Objects that configure generation are asked by ``generate`` alone."""
         owner = (node.path, node.definition)
-        family = self.broad[owner]
+        family = self._broad[owner]
         whole = Use(node.path, node.definition, "")
         if (
             (node.part in policy.ENTRIES and family == policy.MODEL_BASE)
@@ -280,34 +209,16 @@ class Reach:
             if entry.definition == policy.GENERATION_MODES and policy.GREEDY in entry.part:
                 yield entry, task
 
-    def _takes_a_member(self, node: Node, after: str) -> bool:
-        """Whether ``Class.member`` uses no more of a class than that member, which counts on its own."""
-        definition = self._graph.definition(node.path, node.definition)
-        if definition is None or after.partition(".")[0] not in definition.parts:
-            return False
-        makes, waiting = {"__init__", node.definition}, [after.partition(".")[0]]
-        seen: set[str] = set()
-        while waiting:
-            member = waiting.pop()
-            part = definition.parts.get(member)
-            if part is None or member in seen:
-                continue
-            seen.add(member)
-            if not makes.isdisjoint((*part.own, *part.names)):
-                return False
-            waiting += part.own
-        return True
-
     def _may_be(self, mention: Mention, owner: tuple[str, str]) -> bool:
         """Whether an attribute that is taken may be a member of a class."""
         if mention.own:
-            return self._is_related((mention.path, mention.definition), owner)
-        held = policy.may_hold(mention.path, self.broad[owner])
+            return self._families.is_related((mention.path, mention.definition), owner)
+        held = policy.may_hold(mention.path, self._broad[owner])
         if not mention.root:
             return held
         targets = self._graph.resolve(mention.path, mention.root)
         return any(
-            self._is_related((path, name), owner)
+            self._families.is_related((path, name), owner)
             if self._graph.kind(path, name) == "class"
             else held and self._graph.kind(path, name) == "constant"
             for path, name in targets
@@ -338,7 +249,7 @@ class Reach:
             return Node(path, name, part), task
         if self._transformers and policy.is_behind_boundary(path, name, part):
             return None
-        family = self.broad.get((path, name))
+        family = self._broad.get((path, name))
         if family is not None:
             part = "" if policy.is_special(part) else part
             return Node(path, name, part), Task.GENERATE if policy.is_of_generate(family, part) else task
@@ -348,30 +259,20 @@ class Reach:
             return None
         if part and self._is_for_pickling(part):
             return None
-        if part in policy.CONFIGURED and self.is_model(path, name) and not self._has_forward(path, name):
+        a_model = bool(part) and self._families.is_model(path, name)
+        if a_model and part in policy.CONFIGURED and not self._families.has_forward(path, name):
             return Node(path, name, part), task
-        if part and self.is_model(path, name) and self._is_method(path, name, part):
+        if a_model and self._families.is_method(path, name, part):
             if not direct and not self._is_taken(part):
                 return None
-            if self._only_generates(path, part):
+            if self._families.only_generates(path, part):
                 task = Task.GENERATE
         return Node(path, name), task
-
-    def _is_constant(self, node: Node) -> bool:
-        return self._graph.kind(node.path, node.definition) == "constant"
 
     def _find_for_pickling(self, member: str) -> bool:
         """Whether nothing but special methods that no exported path runs takes an attribute of that name."""
         others = (mention.part for mention in self._graph.each_mention(member) if mention.part != member)
         return policy.is_never_run(next(others, "")) and all(map(policy.is_never_run, others))
-
-    def _is_method(self, path: str, name: str, part: str) -> bool:
-        """Whether a member runs when it is called, not with its class."""
-        return not policy.is_special(part) and any(
-            row[3][part][5]
-            for facts in self._graph.modules.facts.get(path, ())
-            if (row := facts.rows.get(name)) is not None and part in row[3]
-        )
 
     def _find_taken(self, member: str) -> bool:
         """Whether any code takes an attribute of that name, or a model is called by it."""
@@ -379,72 +280,3 @@ class Reach:
             mention.part != member and not mention.path.startswith(policy.TESTS)
             for mention in self._graph.each_mention(member)
         )
-
-    # -- classes -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def broad(self) -> Mapping[tuple[str, str], str]:
-        """Each class of the broad bases, and by which of them it is one."""
-        found: dict[tuple[str, str], str] = {}
-        if not self._transformers:
-            return found
-        shared = [path for path in self._graph.modules.facts if policy.is_shared(path)]
-        for base in (*policy.BASES, *policy.CACHES):
-            for path in shared:
-                if self._graph.kind(path, base) == "class":
-                    for owner in self._graph.ancestors(path, base):
-                        found.setdefault((owner[0], str(owner[1])), base)
-                    for derived in self._graph.descendants(path, base) if base in policy.CACHES else ():
-                        found.setdefault((derived[0], str(derived[1])), base)
-        return found
-
-    @cached_property
-    def _lookups(self) -> Lookups:
-        return Lookups(self._graph, self.broad)
-
-    @cached_property
-    def _generating_members(self) -> frozenset[str]:
-        """Members that only ``generate`` runs."""
-        members: dict[str, set[str]] = {}
-        for (path, name), family in self.broad.items():
-            definition = self._graph.definition(path, name)
-            if definition is not None:
-                members.setdefault(family, set()).update(definition.parts)
-        return frozenset(members.get(policy.GENERATION_BASE, set()) - members.get(policy.MODEL_BASE, set()))
-
-    def _only_generates(self, path: str, member: str) -> bool:
-        """Whether only ``generate`` runs a method of a model, and no other of its file."""
-        return member in self._generating_members and not any(
-            mention.path == path and mention.part not in self._generating_members
-            for mention in self._graph.mentions(member)
-        )
-
-    def _has_forward(self, path: str, name: str) -> bool:
-        return any(name in facts.models for facts in self._graph.modules.facts.get(path, ()))
-
-    def _find_model(self, path: str, name: str) -> bool:
-        return self._has_forward(path, name) or any(
-            (path, name) in self._graph.descendants(*owner)
-            for owner, family in self.broad.items()
-            if owner[1] == family == policy.MODEL_BASE
-        )
-
-    def _find_related(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Whether an object may be of both classes."""
-        return not self._graph.descendants(*one).isdisjoint(self._graph.descendants(*other))
-
-    def _find_concerned(self, path: str, name: str) -> Sequence[Node] | None:
-        """The configurations that have what a mixin of their base is about; None for any other class."""
-        attribute = policy.CONCERNS.get(name)
-        if attribute is None:
-            return None
-        return [
-            Node(*owner)
-            for owner in sorted((target[0], str(target[1])) for target in self._graph.descendants(path, name))
-            if owner not in self.broad
-            and any(self._has(base, str(derived), attribute) for base, derived in self._graph.ancestors(*owner))
-        ]
-
-    def _has(self, path: str, name: str, member: str) -> bool:
-        definition = self._graph.definition(path, name)
-        return (path, name) not in self.broad and definition is not None and member in definition.parts
