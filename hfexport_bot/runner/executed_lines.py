@@ -46,6 +46,9 @@ class ExecutedLines:
             self._on = False
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not self._on:  # put back by who had found it on
+            sys.settrace(None)
+            return None
         return self._trace_line if frame.f_code.co_filename in self._files else None
 
     def _trace_line(self, frame: FrameType, event: str, _: Any) -> Any:

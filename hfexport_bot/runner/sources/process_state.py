@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.runner.sources.patched_code import CodeSnapshot
 
 
@@ -119,6 +120,12 @@ def _write_path(before: list[str]) -> None:
     sys.path[:] = before
 
 
+def _foreign_tracing() -> Any:
+    """But for our own, which ends as soon as it has seen everything."""
+    function = sys.gettrace()
+    return None if isinstance(getattr(function, "__self__", None), ExecutedLines) else function
+
+
 def _leave(before: Any) -> None:
     """For what comes back with another state."""
 
@@ -185,7 +192,7 @@ _TOLD: dict[str, _State] = {
     "Python's random state": (random.getstate, random.setstate),
     "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": (gc.isenabled, _collect_garbage),
-    "trace function": (sys.gettrace, sys.settrace),
+    "trace function": (_foreign_tracing, _leave),
     "profile function": (sys.getprofile, sys.setprofile),
     "timers": (_read_timers, _set_timers),
     "blocked signals": (_blocked, _block_only),
@@ -197,5 +204,6 @@ _TOLD: dict[str, _State] = {
 _UNTOLD: dict[str, _State] = {
     "torch's random state": (torch.get_rng_state, torch.set_rng_state),
     "warning filters": (lambda: list(warnings.filters), _write_warnings),
+    "any tracing": (sys.gettrace, sys.settrace),
     "sys.path": (lambda: list(sys.path), _write_path),
 }

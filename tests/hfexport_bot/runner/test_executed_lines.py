@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from hfexport_bot.runner.executed_lines import ExecutedLines
+from hfexport_bot.runner.sources.process_state import unchanged_state
 from hfexport_bot.schema import Layout, RunnerSetup
 
 SOURCE = """LIMIT = 3
@@ -71,6 +72,32 @@ def test_once_all_was_seen_nothing_is_traced(tmp_path: Path, module: ModuleType)
     executed.begin("trace")
     assert sys.gettrace() is None
     assert executed.found() == {"modeling_watched.py": (3,)}
+
+
+def test_what_has_ended_does_not_trace_on_where_it_is_put_back(tmp_path: Path, module: ModuleType) -> None:
+    watched = {"modeling_watched.py": SPANS[1:2]}
+    executed = ExecutedLines(RunnerSetup(layout=Layout.MODELING, tree=str(tmp_path), watched=watched))
+    executed.begin("source")
+    with unchanged_state() as changes:
+        module.f(0)
+        assert sys.gettrace() is None
+    assert changes.put_back == []
+    module.f(0)
+    assert sys.gettrace() is None
+
+
+def test_what_has_not_ended_traces_on_after_a_test_that_took_its_place(tmp_path: Path, module: ModuleType) -> None:
+    executed = lines(tmp_path)
+    executed.begin("source")
+    with unchanged_state() as changes:
+        sys.settrace(None)
+    module.f(1)
+    executed.end()
+    with unchanged_state() as foreign:
+        executed.begin("eager")
+        sys.settrace(lambda *_: None)
+    assert executed.found() == {"modeling_watched.py": (1, 3, 4, 9)}
+    assert (changes.put_back, foreign.put_back) == ([], ["trace function"])
 
 
 def test_nothing_to_watch_leaves_a_debugger_alone(tmp_path: Path) -> None:
