@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hfexport_bot.changes.exporters import SAMPLE, acting_ids
-from hfexport_bot.changes.place import Place, find_place
+from hfexport_bot.changes.place import Place, exporters_of, find_place
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.sides import RunCases, Sides, Watch
 from hfexport_bot.plan import Engines, PlannedCase, plan_cases
-from hfexport_bot.preparation import Surroundings, exporters_of, one_revision, prepare, private_setup
-from hfexport_bot.reporting import read_reports
+from hfexport_bot.preparation import Surroundings, one_revision, prepare, private_setup
+from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.schema import (
     Audit,
     AuditedCase,

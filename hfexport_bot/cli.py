@@ -51,7 +51,7 @@ from hfexport_bot.schema import Census, Record, Report
 from hfexport_bot.stages import merge, plan, planned_shard, report, sharding
 
 if TYPE_CHECKING:
-    from hfexport_bot.commands import Finished
+    from hfexport_bot.commands.finished import Finished
     from hfexport_bot.execution.sides import RunCases
     from hfexport_bot.preparation import ListTargets, Surroundings
     from hfexport_bot.settings import Overrides
@@ -87,7 +87,8 @@ def run(
     **options: Any,
 ) -> int:
     """Export what changed between two revisions on both sides, and compare; or run one shard of a plan."""
-    from hfexport_bot.commands import compare_revisions, run_shard
+    from hfexport_bot.commands.compare import compare_revisions
+    from hfexport_bot.commands.sharded import run_shard
 
     if plan_file is not None or shard is not None:
         planned, (number, of) = planned_shard(context, plan_file, shard)
@@ -113,7 +114,7 @@ def check(process: Process, /, models: tuple[str, ...], tree: Path | None, **opt
     MODEL is a model such as bert, MODEL/CLASS such as llama/LlamaForCausalLM, the path of a modeling file, or
     PATH:CLASS.
     """
-    from hfexport_bot.commands import check_models
+    from hfexport_bot.commands.check import check_models
 
     def work(overrides: Overrides, around: Surroundings) -> Finished:
         return check_models(models, tree, overrides, around)
@@ -135,17 +136,17 @@ def detect(
     as_json: bool,
 ) -> None:
     """Tell which model classes a change affects, and why; run nothing."""
-    from rich.console import Console
-
-    from hfexport_bot.commands import detect_affected
+    from hfexport_bot.commands.detect import detect_affected
     from hfexport_bot.reporting.selection import print_selection, selection_json
     from hfexport_bot.settings import SETTINGS_PATH
 
     selection = detect_affected(repo, required(base), head, records, files, settings or SETTINGS_PATH)
     if as_json:
         click.echo(selection_json(selection))
-    else:
-        print_selection(selection, Console())
+        return
+    from rich.console import Console
+
+    print_selection(selection, Console())
 
 
 @cli.command()
@@ -169,7 +170,7 @@ def cases(
     """
     from rich.console import Console
 
-    from hfexport_bot.commands import survey_models
+    from hfexport_bot.commands.census import survey_models
     from hfexport_bot.reporting.census import print_census
 
     around = surroundings(process, jobs, None, quiet)

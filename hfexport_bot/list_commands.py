@@ -120,7 +120,7 @@ def list_stale(reports: tuple[Path, ...]) -> None:
 
     It tells something after a sweep over many models only. An issue whose workaround acted counts as met.
     """
-    from hfexport_bot.reporting import read_reports
+    from hfexport_bot.reporting.reading import read_reports
     from hfexport_bot.reporting.upstream import render_stale
     from hfexport_bot.verdicts.upstream import known_issues, stale
 

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from hfexport_bot.changes.expectations import Expectation
 from hfexport_bot.changes.layout import EXPORTERS
+from hfexport_bot.changes.place import has_exporters
 from hfexport_bot.changes.selection import AffectedModule, Selection
+from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Backend, CaseId, Engine, EngineChoice, Layout, NotRun, Shapes, Task, Variant
+from hfexport_bot.settings import Settings
 
 #: Backends from the quickest to the slowest, so that most findings come early.
 _BACKEND_ORDER = (Backend.DYNAMO, Backend.ONNX, Backend.EXECUTORCH)
@@ -58,6 +61,11 @@ def choose_engines(choice: EngineChoice, layout: Layout, base: bool, head: bool)
     own = (Engine.OWN,) if choice is EngineChoice.BOTH else ()
     repo = (Engine.REPO,)
     return Engines(base=own + (repo if base else ()), head=own + repo)
+
+
+def engines_of(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
+    """Who exports on each side, as the settings ask and the sides can."""
+    return choose_engines(settings.engine, layout, *(has_exporters(tree, layout) for tree in (base, head)))
 
 
 def plan_cases(

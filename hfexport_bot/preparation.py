@@ -9,8 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from hfexport_bot.changes.exporters import acting_ids
-from hfexport_bot.changes.layout import EXPORTERS
-from hfexport_bot.changes.place import Place, installed_root
+from hfexport_bot.changes.place import Place, exporters_of
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import unknown_names
@@ -23,7 +22,7 @@ from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult, run_session
 from hfexport_bot.execution.sides import RunCases, SideName, Watch
 from hfexport_bot.execution.trees import copied_tree, manifest, temporary_folder, written
-from hfexport_bot.plan import Engines, PlannedCase, choose_engines, plan_cases
+from hfexport_bot.plan import Engines, PlannedCase, plan_cases
 from hfexport_bot.schema import (
     REPO_PREFIX,
     Engine,
@@ -77,22 +76,6 @@ def one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tu
     settings = combine(file, file, overrides)
     tree = None if installed else place.root
     return settings, runner_setup(place.layout, tree, settings, settings.head_hooks, log_dir(around, "head"))
-
-
-def engines_of(settings: Settings, layout: Layout, base: Tree, head: Tree) -> Engines:
-    """Who exports on each side, as the settings ask and the sides can."""
-    return choose_engines(settings.engine, layout, *(has_exporters(tree, layout) for tree in (base, head)))
-
-
-def has_exporters(tree: Tree, layout: Layout) -> bool:
-    """Whether the transformers that a side is exported with has exporters of its own."""
-    return exporters_of(tree, layout).read(EXPORTERS[layout]) is not None
-
-
-def exporters_of(tree: Tree, layout: Layout) -> Tree:
-    """Where the transformers that exports for a side lies: in a checkout, or else it is the installed one."""
-    root = None if layout is Layout.TRANSFORMERS else installed_root()
-    return FolderTree(root) if root else tree
 
 
 def plan(selection: Selection, settings: Settings, engines: Engines) -> tuple[PlannedCase, ...]:

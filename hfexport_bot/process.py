@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hfexport_bot.changes.requirements import Difference
-    from hfexport_bot.commands import Finished
+    from hfexport_bot.commands.finished import Finished
     from hfexport_bot.execution.overlay import Overlay
     from hfexport_bot.execution.sides import OnEvent, RunCases
     from hfexport_bot.preparation import ListTargets, Surroundings
@@ -71,8 +71,8 @@ def write_and_judge(finished: Finished, out: Path, *, quiet: bool = False, as_js
     """Write and print a report; the exit code is what it comes to. Raises `RunError` where the run failed."""
     from rich.console import Console
 
-    from hfexport_bot.reporting import write_reports
     from hfexport_bot.reporting.terminal import print_report
+    from hfexport_bot.reporting.writing import write_reports
     from hfexport_bot.verdicts.compare import failing
 
     check_writable(out)

@@ -15,11 +15,10 @@ from hfexport_bot.changes.targets import resolve_targets
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import PlannedCase
+from hfexport_bot.plan import PlannedCase, engines_of
 from hfexport_bot.preparation import (
     Surroundings,
     check_disabled,
-    engines_of,
     one_revision,
     plan,
     prepare,

@@ -112,7 +112,8 @@ def plan(
     installed transformers. In a job of GitHub Actions the outputs are `shards` (a JSON list for a matrix: "1/8" and so
     on) and `cases`, their number.
     """
-    from hfexport_bot.commands import plan_change, plan_sweep
+    from hfexport_bot.commands.check import plan_sweep
+    from hfexport_bot.commands.compare import plan_change
     from hfexport_bot.github.outputs import append_outputs
     from hfexport_bot.reporting.summary import plural
 
@@ -159,7 +160,7 @@ def merge(reports: tuple[Path, ...], plan_file: Path, baseline: Path | None, out
     REPORT is a report.json or the folder that has it. A shard without one fails the run, and what it should have run is
     told; exit codes are those of run.
     """
-    from hfexport_bot.commands import merge_shards
+    from hfexport_bot.commands.sharded import merge_shards
     from hfexport_bot.shards import read_plan
 
     finished = merge_shards(read_plan(plan_file), reports, baseline, datetime.now(UTC).date())

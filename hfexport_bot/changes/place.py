@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hfexport_bot.changes.git import Git
-from hfexport_bot.changes.layout import MODELS_FOLDER, detect_layout
-from hfexport_bot.changes.tree import FolderTree
+from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
+from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout, Revision
 from hfexport_bot.settings import SETTINGS_PATH
@@ -113,3 +113,14 @@ def installed_root() -> Path | None:
     """The folder the installed transformers package lies in."""
     spec = importlib.util.find_spec("transformers")  # finds a top-level package without importing it
     return Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
+
+
+def has_exporters(tree: Tree, layout: Layout) -> bool:
+    """Whether the transformers that a side is exported with has exporters of its own."""
+    return exporters_of(tree, layout).read(EXPORTERS[layout]) is not None
+
+
+def exporters_of(tree: Tree, layout: Layout) -> Tree:
+    """Where the transformers that exports for a side lies: in a checkout, or else it is the installed one."""
+    root = None if layout is Layout.TRANSFORMERS else installed_root()
+    return FolderTree(root) if root else tree

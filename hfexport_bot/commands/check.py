@@ -14,11 +14,10 @@ from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.commands.finished import Finished, failure_of, notes_of, require_cases, rerun_of
 from hfexport_bot.errors import UsageError
-from hfexport_bot.plan import not_planned
+from hfexport_bot.plan import engines_of, not_planned
 from hfexport_bot.preparation import (
     Surroundings,
     check_disabled,
-    engines_of,
     log_dir,
     one_revision,
     plan,
@@ -27,7 +26,7 @@ from hfexport_bot.preparation import (
     run_planned,
     runner_setup,
 )
-from hfexport_bot.reporting import read_reports
+from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.sample import recorded_seconds
 from hfexport_bot.schema import Layout, Report, Revision, Shard
 from hfexport_bot.settings import Overrides, in_force

@@ -10,7 +10,7 @@ from pathlib import Path
 from hfexport_bot.changes.expectations import changed_expectations, expectation_files, read_expectations
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
-from hfexport_bot.changes.place import as_given
+from hfexport_bot.changes.place import as_given, has_exporters
 from hfexport_bot.changes.revisions import find_pair
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import resolve_on_both
@@ -22,20 +22,18 @@ from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.execution.sides import SideName, available_cpus
 from hfexport_bot.execution.trees import revision_tree
-from hfexport_bot.plan import Engines, PlannedCase, not_planned, plan_entries
+from hfexport_bot.plan import Engines, PlannedCase, engines_of, not_planned, plan_entries
 from hfexport_bot.preparation import (
     Prepared,
     Surroundings,
     check_disabled,
-    engines_of,
-    has_exporters,
     log_dir,
     plan,
     prepare,
     run_planned,
     runner_setup,
 )
-from hfexport_bot.reporting import read_reports
+from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.sample import recorded_seconds, take_sample, without_done
 from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup, Shard
 from hfexport_bot.settings import (

@@ -16,9 +16,8 @@ from hfexport_bot.changes.recorded import recorded_builds
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.tree import GitTree
-from hfexport_bot.plan import Engines
-from hfexport_bot.preparation import engines_of
-from hfexport_bot.reporting import read_reports
+from hfexport_bot.plan import Engines, engines_of
+from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.schema import Engine, Layout, Report
 from hfexport_bot.settings import SETTINGS_PATH, Overrides, combine, concerning, read_both
 

@@ -18,8 +18,8 @@ from hfexport_bot.github.outputs import append_outputs, append_summary, full_sum
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
 from hfexport_bot.github.pulls import is_of
 from hfexport_bot.github.report_file import read_report
-from hfexport_bot.reporting import write_reports
 from hfexport_bot.reporting.text import code, one_line, plain
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import accept

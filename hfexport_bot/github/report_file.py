@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.reporting import parse_report
+from hfexport_bot.reporting.reading import parse_report
 from hfexport_bot.schema import Report
 
 #: Longest report that is read. One of 5,000 cases, a fifth of them failing, takes about half of it.

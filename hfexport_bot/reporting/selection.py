@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-
-from rich.console import Console
-from rich.table import Column, Table
+from typing import TYPE_CHECKING
 
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import Task
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def selection_json(selection: Selection) -> str:
@@ -27,6 +28,8 @@ def selection_json(selection: Selection) -> str:
 
 def print_selection(selection: Selection, console: Console) -> None:
     """A table of the affected classes, a line for each thing that is not run, and how many there are."""
+    from rich.table import Column, Table  # JSON does without
+
     rows = _rows(selection)
     if rows:
         table = Table("Model", "Class", Column("Why", overflow="fold"))

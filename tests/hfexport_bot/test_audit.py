@@ -11,7 +11,7 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
-from hfexport_bot.reporting import write_reports
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import (
     Audit,
     Backend,

@@ -777,8 +777,8 @@ def test_signals_end_in_130_once_all_is_cleaned_up(
 GUARD = """
 import sys
 from hfexport_bot.cli import main
-import hfexport_bot.commands, hfexport_bot.reporting.terminal, hfexport_bot.reporting.progress
-import hfexport_bot.execution.client
+import hfexport_bot.commands.census, hfexport_bot.commands.compare, hfexport_bot.commands.sharded
+import hfexport_bot.reporting.terminal, hfexport_bot.reporting.progress, hfexport_bot.execution.client
 assert main(["check", "--help"]) == 0
 heavy = {"torch", "transformers", "numpy", "onnx", "onnxruntime", "executorch", "exporters"} & set(sys.modules)
 assert not heavy, heavy
@@ -792,9 +792,17 @@ assert not heavy, heavy
 """
 
 
+DETECTING = """
+import sys
+import hfexport_bot.cli, hfexport_bot.commands.detect, hfexport_bot.reporting.selection
+heavy = {"rich", "psutil", "github", "hfexport_bot.execution", "hfexport_bot.verdicts"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("script", [GUARD, LIGHT])
-def test_help_loads_nothing_heavy(script: str) -> None:
+@pytest.mark.parametrize("script", [GUARD, LIGHT, DETECTING])
+def test_nothing_heavy_is_loaded_without_need(script: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hfexport_bot.cli import main
-from hfexport_bot.reporting import write_reports
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import Backend, CaseId, CaseReport, Outcome, OutcomeKind, Report, Revision, VerdictKind
 
 

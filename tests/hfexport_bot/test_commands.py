@@ -13,7 +13,9 @@ import pytest
 
 from hfexport_bot.changes.requirements import Difference
 from hfexport_bot.cli import main
-from hfexport_bot.commands import check_models, compare_revisions, survey_models
+from hfexport_bot.commands.census import survey_models
+from hfexport_bot.commands.check import check_models
+from hfexport_bot.commands.compare import compare_revisions
 from hfexport_bot.execution.client import RunResult, _key
 from hfexport_bot.execution.hub import Checkpoint
 from hfexport_bot.execution.overlay import Overlay, OverlayError

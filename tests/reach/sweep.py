@@ -15,8 +15,8 @@ from hfexport_bot.execution.client import run_cases
 from hfexport_bot.execution.session import run_session
 from hfexport_bot.execution.sides import SideName
 from hfexport_bot.plan import PlannedCase, plan_cases
-from hfexport_bot.reporting import write_reports
 from hfexport_bot.reporting.summary import BACKENDS, cell, duration
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import (
     Backend,
     CaseFinished,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hfexport_bot import reporting
-from hfexport_bot.reporting import write_reports
+from hfexport_bot.reporting import writing
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import NotRun, Report, Revision
 
 NAMES = ["junit.xml", "report.json", "report.md"]
@@ -30,7 +30,7 @@ def test_a_file_is_replaced_whole_or_left_alone(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(reporting.os, "replace", fail)
+    monkeypatch.setattr(writing.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         write_reports(run_report.model_copy(update={"notes": ("other",)}), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
