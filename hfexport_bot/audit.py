@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from hfexport_bot.changes.exporters import SAMPLE, acting_ids
@@ -13,11 +15,13 @@ from hfexport_bot.changes.place import Place, exporters_of, find_place
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, Tree
+from hfexport_bot.changes.workarounds import EditedWorkarounds
 from hfexport_bot.errors import UsageError
-from hfexport_bot.execution.sides import RunCases, Sides, Watch
+from hfexport_bot.execution.sides import RunCases, Sides, Watch, available_cpus
 from hfexport_bot.plan import Engines, PlannedCase, plan_cases
 from hfexport_bot.preparation import Surroundings, one_revision, prepare, private_setup
 from hfexport_bot.reporting.reading import read_reports
+from hfexport_bot.sample import CASE_SECONDS, case_seconds
 from hfexport_bot.schema import (
     Audit,
     AuditedCase,
@@ -26,6 +30,7 @@ from hfexport_bot.schema import (
     CaseRequest,
     Layout,
     Outcome,
+    OutcomeKind,
     RunnerSetup,
     Shapes,
     Task,
@@ -37,6 +42,7 @@ from hfexport_bot.verdicts.audits import (
     MOST_CASES,
     Trial,
     choose_trials,
+    concerned,
     hit_ids,
     judge_trial,
     judge_workaround,
@@ -118,13 +124,51 @@ def _why_none(name: str, controls: Mapping[CaseId, Outcome], chosen: Sequence[Tr
     return "no case hits it" if failing is None else f"{failing} hits it, but does not pass with it either"
 
 
+def audit_change(
+    edited: EditedWorkarounds,
+    planned: Sequence[PlannedCase],
+    controls: Mapping[CaseId, Outcome],
+    trials: Trials,
+    until: float | None = None,
+) -> tuple[WorkaroundAudit, ...]:
+    """Audit the workarounds that a change is about on its own cases, until a time of ``time.monotonic``; ``controls``
+    is what head came to."""
+    affordable = partial(_in_time, controls=controls, until=until, jobs=trials.jobs)
+    return audit(concerned(edited, controls), controls, {case.id: case for case in planned}, trials, affordable)
+
+
+def _in_time(
+    trials: Sequence[Trial], controls: Mapping[CaseId, Outcome], until: float | None, jobs: int | None
+) -> tuple[Trial, ...]:
+    """The trials that will be done by then, the first of every workaround before the second of any."""
+    ends, kept = time.monotonic(), list[Trial]()
+    seen: Counter[str] = Counter()
+    numbered: list[tuple[int, Trial]] = []
+    for trial in trials:
+        seen[trial.workaround] += 1
+        numbered.append((seen[trial.workaround], trial))
+    for _, trial in sorted(numbered, key=lambda each: each[0]):
+        control = controls[trial.case]
+        usual = CASE_SECONDS[trial.case.backend, trial.case.task]
+        ends += (usual if control.kind is OutcomeKind.SKIPPED else control.seconds) / (jobs or available_cpus())
+        if until is None or ends <= until:
+            kept.append(trial)
+    return tuple(kept)
+
+
 def audit_workarounds(
-    workarounds: Sequence[str], cases: Sequence[str], folder: Path | None, overrides: Overrides, around: Surroundings
+    workarounds: Sequence[str],
+    cases: Sequence[str],
+    folder: Path | None,
+    overrides: Overrides,
+    around: Surroundings,
+    until: float | None = None,
 ) -> Audit:
     """Audit workarounds (all that there is a case for, by default) of one revision, as `check_models` takes it.
 
     The cases are those of ``around.records`` that hit one, or else ``cases``, or else those that the workarounds'
-    targets lead to and one of each kind of model. They are run as they are first.
+    targets lead to and one of each kind of model. They are run as they are first. Nothing begins that would not be done
+    at ``until``, by ``time.monotonic``.
 
     Raises `UsageError` for an unknown workaround or case, and for wrong settings.
     """
@@ -151,6 +195,7 @@ def audit_workarounds(
     else:
         names = workarounds or [each.id for each in known]
         planned = _found([each for each in known if each.id in names], tree, place.layout, overrides)
+    planned, late = _affordable_cases(planned, until, around.jobs)
     prepared = prepare({"head": setup}, {"head": tree}, [*planned.values()], settings, around)
     found: tuple[WorkaroundAudit, ...] = ()
     failure, versions = prepared.failure, dict[str, str]()
@@ -162,16 +207,34 @@ def audit_workarounds(
             trials = Trials(head, runners, around.watch, around.jobs)
             controls = trials.run(planned.values())
             names = names or hit_ids(controls.values())
-            found = audit(names, controls, planned, trials)
+            affordable = partial(_in_time, controls=controls, until=until, jobs=around.jobs)
+            found = audit(names, controls, planned, trials, affordable)
             failure, versions = trials.fatal, trials.versions
     return Audit(
         revision=place.revision,
         workarounds=found,
-        notes=prepared.notes,
+        notes=(*prepared.notes, *late),
         failure=failure,
         seconds=time.monotonic() - started,
         versions=versions,
     )
+
+
+def _affordable_cases(
+    planned: dict[CaseId, PlannedCase], until: float | None, jobs: int | None
+) -> tuple[dict[CaseId, PlannedCase], tuple[str, ...]]:
+    """The cases that take no more than half of the time left, since each is run again, and what is said of the rest."""
+    if until is None:
+        return planned, ()
+    left = max(0.0, until - time.monotonic()) * (jobs or available_cpus()) / 2
+    kept: dict[CaseId, PlannedCase] = {}
+    for case in planned.values():
+        seconds = case_seconds(case, {})
+        if seconds <= left:
+            left -= seconds
+            kept[case.id] = case
+    missed = len(planned) - len(kept)
+    return kept, (f"no time was left for {missed} of {len(planned)} cases that may hit workarounds",) * bool(missed)
 
 
 def _parsed(cases: Sequence[str]) -> list[CaseId]:

@@ -165,10 +165,12 @@ def take_sample(
     settings: Settings,
     reports: Sequence[Report],
     jobs: int,
+    aside: float = 0.0,
 ) -> Taken:
-    """Cut a plan down to what the settings allow; ``reports`` of earlier runs tell how long cases take."""
+    """Cut a plan down to what the settings allow; ``reports`` of earlier runs tell how long cases take, and the part
+    ``aside`` of the time is for an audit of workarounds."""
     every = candidates(planned, selection, {}, recorded_seconds(reports))
-    budget = settings.budget_minutes * 60 * jobs
+    budget = settings.budget_minutes * 60 * jobs * (1 - aside)
     if fits(every, settings.max_models, budget):
         return Taken(tuple(planned))
     kinds = selected_kinds(selection, *trees)
@@ -176,7 +178,8 @@ def take_sample(
     chosen = choose(every, settings.max_models, budget)
     kept = set(chosen.keys)
     limits = [f"max-models: {settings.max_models}"] * (not fits(every, settings.max_models, 0))
-    limits += [f"budget-minutes: {settings.budget_minutes:g}"] * (not fits(every, 0, budget))
+    kept_aside = f", {aside:.0%} of them for workarounds" if aside else ""
+    limits += [f"budget-minutes: {settings.budget_minutes:g}{kept_aside}"] * (not fits(every, 0, budget))
     why = {key_of(case): case.reason for case in planned}
     return Taken(
         tuple(case for case in planned if key_of(case) in kept),

@@ -82,7 +82,7 @@ def recorded_hits(reports: Iterable[Report]) -> dict[CaseId, frozenset[str]]:
 
 def acting_ids(tree: Tree, layout: Layout) -> tuple[str, ...]:
     """The ids of all that acts in a revision's own exporters, as outcomes list them."""
-    sources = _Sources.read(tree, EXPORTERS[layout].rpartition("/")[0])
+    sources = ExporterCode.read(tree, EXPORTERS[layout].rpartition("/")[0])
     return tuple(sorted(f"{REPO_PREFIX}{'.'.join(symbol)}" for symbol in sources.symbols if sources.acts(symbol)))
 
 
@@ -94,7 +94,7 @@ def affected_by_exporters(
     changes = list(changes)
     if not changes:
         return found
-    sources = [_Sources.read(tree, FOLDER) for tree in (base, head)]
+    sources = [ExporterCode.read(tree, FOLDER) for tree in (base, head)]
     locate = _Locator((head, base), layout)
     for change in changes:
         module = _module_of(change.path)
@@ -121,12 +121,19 @@ def affected_by_exporters(
     return found
 
 
+def edited(base: ExporterCode, head: ExporterCode) -> frozenset[Symbol]:
+    """The patches and fixes of head that a change alters, by themselves or in what they use."""
+    names = base.symbols.keys() | head.symbols.keys()
+    changed = [symbol for symbol in names if not alike(base.symbols.get(symbol), head.symbols.get(symbol))]
+    return frozenset(acting for symbol in changed for acting in head.users(symbol)[0])
+
+
 def _because(said: str, symbol: str, module: str, acting: Symbol) -> str:
     return said if acting == (module, symbol) else f"{said}, which {acting[1]} uses"
 
 
 def _add_acting(
-    found: ByExporters, symbol: Symbol, said: str, sources: list[_Sources], hits: Hits, locate: _Locator
+    found: ByExporters, symbol: Symbol, said: str, sources: list[ExporterCode], hits: Hits, locate: _Locator
 ) -> None:
     """Add what a patch or fix acts on."""
     name = f"{REPO_PREFIX}{'.'.join(symbol)}"
@@ -190,15 +197,15 @@ class _Locator:
 
 
 @dataclass
-class _Sources:
-    """The exporters' files of one side: top-level statements by name, and who uses whom."""
+class ExporterCode:
+    """The exporters' files of one side, or one file of workarounds: top-level statements by name, and who uses whom."""
 
     symbols: dict[Symbol, list[ast.stmt]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     _used_by: dict[Symbol, set[Symbol]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, tree: Tree, folder: str) -> _Sources:
+    def read(cls, tree: Tree, folder: str) -> ExporterCode:
         """Those of the package in a folder."""
         found = cls()
         for path in tree.files(folder):
@@ -209,6 +216,15 @@ class _Sources:
                     continue
                 for name, statement in _named_statements(file.body):
                     found.symbols.setdefault((module, name), []).append(statement)
+        found._link()
+        return found
+
+    @classmethod
+    def of_file(cls, source: bytes | None) -> ExporterCode:
+        """A file of its own, a module without a name; nothing in one that is not there or no Python."""
+        found, file = cls(), _parsed(source or b"")
+        for name, statement in _named_statements(file.body if file else ()):
+            found.symbols.setdefault(("", name), []).append(statement)
         found._link()
         return found
 
@@ -264,7 +280,7 @@ class _Sources:
                             self._used_by.setdefault((source, alias.name), set()).add(user)
 
 
-def _changed_names(module: str, base: _Sources, head: _Sources) -> set[str]:
+def _changed_names(module: str, base: ExporterCode, head: ExporterCode) -> set[str]:
     names = {name for side in (base, head) for owner, name in side.symbols if owner == module}
     return {name for name in names if not alike(base.symbols.get((module, name)), head.symbols.get((module, name)))}
 
@@ -275,9 +291,11 @@ def _named_statements(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name.partition(".")[0], ast.Import([alias])) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):  # each name on its own, so that one more changes no other
             for alias in node.names:
-                yield alias.asname or alias.name.partition(".")[0], node
+                yield alias.asname or alias.name, ast.ImportFrom(node.module, [alias], node.level)
         elif isinstance(node, ast.If | ast.Try):
             handlers = getattr(node, "handlers", ())
             inner = [*node.body, *(s for h in handlers for s in h.body), *node.orelse, *getattr(node, "finalbody", ())]

@@ -46,14 +46,7 @@ def what_else_is_installed(changes: Sequence[FileChange], base: Tree, head: Tree
         for change in possible
         if change.path in read or ("/" not in change.path and is_declaring_name(change.path))
     ]
-    before, after = _wanted(old), _wanted(new)
-    moved = [
-        f"{name}{before.get(name, ' (new)')} to {name}{after.get(name, ' (gone)')}"
-        if name in before
-        else f"{name}{after[name]}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
+    moved = [*_moved(old, new).values()]
     altered = at_root if moved or old.problems != new.problems else []
     altered = altered or [change for change in at_root if _says_more(change, base, head, layout)]
     altered = [*altered, *whole]
@@ -63,6 +56,22 @@ def what_else_is_installed(changes: Sequence[FileChange], base: Tree, head: Tree
     more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
     told = f": {', '.join(moved[:_NAMED])}{more}" if moved else ""
     return Installs(files, f"{', '.join(change.path for change in altered)} changed{told}")
+
+
+def moved_packages(base: Tree, head: Tree, layout: Layout) -> dict[str, str]:
+    """The packages that a change wants in other versions than before, by name, each with both in words."""
+    return _moved(read_requirements(base, layout), read_requirements(head, layout))
+
+
+def _moved(old: Requirements, new: Requirements) -> dict[str, str]:
+    before, after = _wanted(old), _wanted(new)
+    return {
+        name: f"{name}{before[name]} to {name}{after.get(name, ' (gone)')}"
+        if name in before
+        else f"{name}{after[name]}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    }
 
 
 def _may_declare(path: str, layout: Layout) -> bool:

@@ -109,9 +109,9 @@ def _root_of(path: Path) -> Path:
     return folder
 
 
-def installed_root() -> Path | None:
-    """The folder the installed transformers package lies in."""
-    spec = importlib.util.find_spec("transformers")  # finds a top-level package without importing it
+def installed_root(package: str = "transformers") -> Path | None:
+    """The folder an installed package lies in."""
+    spec = importlib.util.find_spec(package)  # finds a top-level package without importing it
     return Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from hfexport_bot.audit import Trials
 from hfexport_bot.changes.expectations import changed_expectations, expectation_files, read_expectations
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
@@ -15,6 +16,7 @@ from hfexport_bot.changes.revisions import find_pair
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import resolve_on_both
 from hfexport_bot.changes.tree import GitTree, Tree
+from hfexport_bot.commands.auditing import ASIDE, ChangeAudit
 from hfexport_bot.commands.detect import select_changes
 from hfexport_bot.commands.finished import Finished, failure_of, notes_of, rerun_of
 from hfexport_bot.errors import RunError, UsageError
@@ -88,7 +90,9 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     for report in read_reports("--rest", [around.rest] if around.rest else []):
         every = without_done(every, report, pair.base, pair.head)
     jobs = shards * (around.jobs or available_cpus())
-    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, jobs)
+    about = ChangeAudit.of(git, pair.base, pair.head, layout, settings)
+    aside = ASIDE if about.edited.calls_for_audit else 0.0
+    taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, jobs, aside)
     late = [
         f"`{key}` in {overrides.settings} takes effect after merge: base's value was used"
         for key in postponed(base_file, head_file)
@@ -125,6 +129,10 @@ def run_change(
     head_tree = GitTree(git, head_sha)
     planned = plan.cases_of(shard) if shard else plan.cases
 
+    until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
+    first = shard is None or shard.number == 1
+    about = ChangeAudit.of(git, base_sha, head_sha, layout, settings)
+    about.until = until
     code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), plan.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     if planned:
@@ -141,7 +149,7 @@ def run_change(
             prepared = prepare(setups, trees, planned, settings, around)
             setups = prepared.setups
             planned = () if prepared.failure else planned
-            until = started + settings.budget_minutes * 60 if settings.budget_minutes else None
+            about.without_unmet(prepared.unmet)
             reruns = Reruns(settings.reruns, may_be_chance, until)
 
             head_setup = setups["head"].model_copy(update={"watched": code.watched})
@@ -151,11 +159,18 @@ def run_change(
                     base = None if survey else setups["base"]
                     return run_planned(cases, base, head_setup, run_cases, around, reruns, survey=survey)
 
-                own = share_of(code, plan.cases, planned, shard.number == 1, layout) if shard else code
+                own = share_of(code, plan.cases, planned, first, layout) if shard else code
                 planned, result = reach_more(own, planned, run(planned), run, layout)
-            if shard is None or shard.number == 1:
+                backends = tuple(sorted({case.id.backend for case in planned}))
+                trials = Trials(
+                    head_setup.model_copy(update={"backends": backends}), run_cases, around.watch, around.jobs
+                )
+                about.on_cases(planned, result, trials)
+            if first:
                 lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
 
+    if first and not prepared.failure:
+        about.on_installed(Overrides(seconds=settings.limits.wall_seconds), around)
     accepted, expired = in_force(settings.accepted, around.today)
     expected = _expectations(plan, planned, GitTree(git, base_sha), head_tree, around)
     report = Report(
@@ -180,6 +195,7 @@ def run_change(
         sample=plan.sample,
         shard=shard,
         unmet=prepared.unmet,
+        audit=about.report(plan.head),
     )
     return Finished(report, report.failure)
 

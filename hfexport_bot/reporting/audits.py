@@ -1,11 +1,11 @@
-"""What an audit of workarounds found, for a terminal."""
+"""What an audit of workarounds found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from hfexport_bot.reporting.summary import duration
-from hfexport_bot.reporting.text import plain
+from hfexport_bot.reporting.text import code, plain
 from hfexport_bot.schema import Audit, Need, WorkaroundAudit
 
 #: What to act on comes first.
@@ -30,6 +30,17 @@ def render_audit(audit: Audit) -> str:
 def audit_line(each: WorkaroundAudit) -> str:
     """``still needed: onnx/optimize/x: llama/…: error at translate: …``. Made harmless for a terminal."""
     return f"{each.need.value}: {plain(each.id, 300)}: {plain(each.said, 600)}"
+
+
+def audit_items(audit: Audit | None) -> list[str]:
+    """The audit of a change's workarounds as a list in Markdown: what called for it, with which versions, and each."""
+    if audit is None:
+        return []
+    versions = ", ".join(code(f"{name} {version}", 60) for name, version in list(audit.versions.items())[:12])
+    lines = [f"- {code(note, 400)}" for note in audit.notes]
+    lines += [f"- audited with {versions} in {duration(audit.seconds)}"] * bool(versions)
+    found = by_need(audit.workarounds)
+    return lines + [f"- {each.need.value}: {code(each.id, 300)}: {code(each.said, 400)}" for each in found]
 
 
 def by_need(workarounds: Iterable[WorkaroundAudit]) -> Sequence[WorkaroundAudit]:

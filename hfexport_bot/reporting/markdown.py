@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from hfexport_bot.reporting.audits import audit_items
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import ExpectationLine, expectation_lines
 from hfexport_bot.reporting.reproduce import reproduce
@@ -161,6 +162,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
     yield Section("Eager outputs, on base's weights and inputs", "model", eager_changes(report.cases), _eager)
     yield Section("Expectations", "entry", expectation_lines(report.cases), _expectation)
+    yield Section("Workarounds that this change is about", "line", audit_items(report.audit), str)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hfexport_bot.reporting.audits import audit_line, by_need, named_versions
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.summary import (
     cell,
@@ -27,7 +28,7 @@ from hfexport_bot.reporting.summary import (
 )
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.reporting.upstream import known_issue
-from hfexport_bot.schema import CaseReport, Report, VerdictKind
+from hfexport_bot.schema import Audit, CaseReport, Need, Report, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line, place
 
 #: Failing cases, and things not run, that are told one by one; the files have all.
@@ -54,6 +55,8 @@ def print_report(report: Report, console: Console) -> None:
     for case, said in changes[:SHOWN]:
         _print(console, f"eager: {plain(case.id.class_name)}: {plain(said, 400)}", "cyan")
     _print_rest(len(changes), "more models whose eager outputs changed", console)
+    if report.audit is not None:
+        _print_audit(report.audit, console)
     for item in report.not_run[:SHOWN]:
         _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
     _print_rest(len(report.not_run), "more not run", console)
@@ -70,6 +73,17 @@ def print_report(report: Report, console: Console) -> None:
     doubtful = merge_safety(report) == "unknown" or (not report.cases and bool(unjudged(report)))
     colour = "red" if failing(report) else "yellow" if doubtful else "green"
     _print(console, f"Export check: {headline(report)}", f"bold {colour}")
+
+
+def _print_audit(audit: Audit, console: Console) -> None:
+    for note in audit.notes:
+        _print(console, f"workarounds: {plain(note, 400)}", "yellow")
+    found = by_need(audit.workarounds)
+    for each in found[:SHOWN]:
+        _print(console, audit_line(each), "yellow" if each.need is Need.NOT_NEEDED else "")
+    _print_rest(len(found), "more workarounds", console)
+    if audit.versions:
+        _print(console, f"workarounds: with {named_versions(audit.versions)}", "dim")
 
 
 def _worth_telling(case: CaseReport) -> bool:

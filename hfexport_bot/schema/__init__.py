@@ -4,7 +4,7 @@ Everything that passes the trust line (design: the runner is untrusted) or is wr
 the models here, validated on the trusted side. This package imports nothing heavier than pydantic.
 """
 
-from hfexport_bot.schema.audits import Audit, AuditedCase, Need, WorkaroundAudit
+from hfexport_bot.schema.audits import AuditedCase, Need, WorkaroundAudit
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import (
     Axis,
@@ -35,6 +35,7 @@ from hfexport_bot.schema.protocol import (
     WorkaroundInfo,
 )
 from hfexport_bot.schema.reports import (
+    Audit,
     Blame,
     CaseReport,
     Census,

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
-
-from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
-from hfexport_bot.schema.reports import Revision
-from hfexport_bot.schema.words import SCHEMA_VERSION, Name, OutcomeKind, Record, Said, Seconds, Text
+from hfexport_bot.schema.words import Name, OutcomeKind, Record, Seconds, Text
 
 
 class Need(StrEnum):
@@ -38,15 +34,3 @@ class WorkaroundAudit(Record):
     need: Need
     said: Text
     cases: tuple[AuditedCase, ...] = ()
-
-
-class Audit(Record):
-    """Workarounds of one revision, with the versions that they were audited with."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    revision: Revision
-    workarounds: tuple[WorkaroundAudit, ...] = ()
-    notes: tuple[Said, ...] = ()
-    failure: Said = ""
-    seconds: Seconds = 0.0
-    versions: dict[str, str] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a run, a check and a census found."""
+"""What a run, a check, a census and an audit of workarounds found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from hfexport_bot.schema.audits import WorkaroundAudit
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import Component, EagerChange, Location, Outcome, SourceTry
 from hfexport_bot.schema.words import (
@@ -121,12 +122,26 @@ class Shard(Record):
     plan: Name
 
 
+class Audit(Record):
+    """Workarounds of one revision, with the versions that they were audited with. ``notes`` of one that is part of a
+    report say what of the change called for it."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    revision: Revision
+    workarounds: tuple[WorkaroundAudit, ...] = ()
+    notes: tuple[Said, ...] = ()
+    failure: Said = ""
+    seconds: Seconds = 0.0
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
 class Report(Record):
     """What a run found. ``schema_version`` moves whenever a reader would have to change. ``failure`` says why the
     run failed as a whole, so that its verdicts tell nothing of the change; empty when it did not. ``sample``: only
     some of the affected classes were run. ``shard``: these are some of a plan's cases. A ``sweep`` runs the models of
     one revision, as ``check`` does, but is judged as ``run`` is, against an earlier sweep. ``unmet``: what head, and
-    not base, asks to be installed and did not run with: ``onnxscript 0.7.1``, or a line on what cannot be installed."""
+    not base, asks to be installed and did not run with: ``onnxscript 0.7.1``, or a line on what cannot be installed.
+    ``audit``: of the workarounds that the change is about, on head; None where it is about none."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     command: Literal["run", "check", "sweep"]
@@ -144,6 +159,7 @@ class Report(Record):
     sample: Sample | None = None
     shard: Shard | None = None
     unmet: tuple[Said, ...] = ()
+    audit: Audit | None = None
 
     @property
     def compared(self) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hfexport_bot.changes.workarounds import EditedWorkarounds
 from hfexport_bot.schema import AuditedCase, Backend, CaseId, Need, Outcome, OutcomeKind, WorkaroundAudit
 from hfexport_bot.verdicts.compare import describe
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts
@@ -37,6 +38,18 @@ class Trial:
 def hit_ids(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     """The ids of all workarounds that some outcomes hit, sorted."""
     return tuple(sorted({name for outcome in outcomes for name in outcome.workarounds}))
+
+
+def concerned(edited: EditedWorkarounds, outcomes: Mapping[CaseId, Outcome]) -> tuple[str, ...]:
+    """The workarounds that a change is about: those that some outcomes hit, by id, and those of which it is known that
+    they are there, though none did: by id, or by the name of their function."""
+    backends: dict[str, set[Backend]] = {}
+    for case, outcome in outcomes.items():
+        for name in outcome.workarounds:
+            backends.setdefault(name, set()).add(case.backend)
+    hit = {name for name, where in backends.items() if edited.concerns(name, where)}
+    functions = {name.rpartition("/")[2] for name in hit}
+    return tuple(sorted(hit | edited.theirs | (edited.own - functions)))
 
 
 def choose_trials(

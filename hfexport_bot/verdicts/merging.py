@@ -8,9 +8,10 @@ from datetime import date
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import merged_versions
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, CaseReport, NotRun, Outcome, Report, Unreached
+from hfexport_bot.schema import Audit, AuditedCase, CaseId, CaseReport, NotRun, Outcome, Report, Unreached
 from hfexport_bot.settings import in_force
 from hfexport_bot.shards import Plan
+from hfexport_bot.verdicts.audits import judge_workaround
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.unreached import line_ranges
 
@@ -61,11 +62,12 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         notes=tuple(dict.fromkeys([*plan.notes, *(note for each in there for note in each.notes), *notes])),
         failure=_joined(failures),
         seconds=max((report.seconds for report in there), default=0.0),
-        versions=_versions(there),
+        versions=_versions(report.versions for report in there),
         fail_on=plan.settings.fail_on,
         rerun=plan.rerun,
         sample=plan.sample,
         unmet=tuple(dict.fromkeys(text for each in there for text in each.unmet)),
+        audit=_audit(plan, there),
     )
 
 
@@ -89,6 +91,25 @@ def against(sweep: Report, baseline: Report, plan: Plan, today: date) -> Report:
             "notes": (*sweep.notes, *notes),
             "versions": versions,
         }
+    )
+
+
+def _audit(plan: Plan, reports: Sequence[Report]) -> Audit | None:
+    """The audits of all shards as one: each has tried workarounds on cases of its own."""
+    audits = [report.audit for report in reports if report.audit is not None]
+    if not audits:
+        return None
+    cases: dict[str, list[AuditedCase]] = {}
+    unhit: dict[str, str] = {}
+    for each in (each for audit in audits for each in audit.workarounds):
+        cases.setdefault(each.id, []).extend(each.cases)
+        unhit.setdefault(each.id, each.said)
+    return Audit(
+        revision=plan.head,
+        workarounds=tuple(judge_workaround(name, found, unhit[name]) for name, found in cases.items()),
+        notes=tuple(dict.fromkeys(note for audit in audits for note in audit.notes)),
+        seconds=max(audit.seconds for audit in audits),
+        versions=_versions(audit.versions for audit in audits),
     )
 
 
@@ -134,11 +155,11 @@ def _lines(ranges: Iterable[tuple[int, int]]) -> set[int]:
     return {line for first, last in ranges for line in range(first, last + 1)}
 
 
-def _versions(reports: Sequence[Report]) -> dict[str, str]:
+def _versions(of_shards: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Each version once, and all of them where shards had others."""
     found: dict[str, list[str]] = {}
-    for report in reports:
-        for name, version in report.versions.items():
+    for versions in of_shards:
+        for name, version in versions.items():
             if version not in found.setdefault(name, []):
                 found[name].append(version)
     return {name: " or ".join(versions) for name, versions in found.items()}

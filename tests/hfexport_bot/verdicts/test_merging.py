@@ -7,11 +7,14 @@ from datetime import date
 
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import (
+    Audit,
+    AuditedCase,
     Blame,
     CaseId,
     CaseReport,
     Layout,
     Location,
+    Need,
     Outcome,
     OutcomeKind,
     Report,
@@ -19,6 +22,7 @@ from hfexport_bot.schema import (
     Unreached,
     Variant,
     VerdictKind,
+    WorkaroundAudit,
 )
 from hfexport_bot.settings import AcceptedEntry, Overrides, SettingsFile, combine
 from hfexport_bot.shards import Plan, own_version, pack
@@ -131,3 +135,37 @@ def test_a_sweep_keeps_its_blames_and_knows_what_is_accepted() -> None:
     assert [each.reason for each in judged.cases] == ["why A", "why B"]
     assert judged.base == earlier
     assert judged.cases[1].details == ("accepted: not yet",)
+
+
+def test_a_workaround_that_one_shard_needs_is_needed() -> None:
+    plan = make_plan("ABC")
+    needs = {1: Need.NOT_NEEDED, 2: Need.NEEDED}
+    tried = {
+        number: AuditedCase(id=case_id("AB"[number - 1]), need=need, outcome=OutcomeKind.PASS, said=need.value)
+        for number, need in needs.items()
+    }
+    reports = [
+        of_shard(
+            plan,
+            number,
+            [case(case_id("ABC"[number - 1]))],
+            audit=Audit(
+                revision=plan.head,
+                workarounds=(
+                    WorkaroundAudit(id="w", need=needs.get(number, Need.UNKNOWN), said="no case hits it", cases=cases),
+                    WorkaroundAudit(id="unhit", need=Need.UNKNOWN, said="no case hits it"),
+                ),
+                notes=("torch moved",),
+                versions={"torch": "2.13"},
+            ),
+        )
+        for number, cases in ((1, (tried[1],)), (2, (tried[2],)), (3, ()))
+    ]
+    audit = merge_reports(plan, reports).audit
+    assert audit is not None
+    assert [(each.id, each.need.value, each.said) for each in audit.workarounds] == [
+        ("w", "still needed", "a/B/onnx/dynamic/forward: still needed"),
+        ("unhit", "cannot tell", "no case hits it"),
+    ]
+    assert (audit.notes, audit.versions) == (("torch moved",), {"torch": "2.13"})
+    assert merge_reports(plan, [of_shard(plan, 1, [case(case_id("A"))])]).audit is None
