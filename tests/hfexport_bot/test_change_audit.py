@@ -11,7 +11,7 @@ import pytest
 
 from hfexport_bot.changes.place import installed_root
 from hfexport_bot.cli import main
-from hfexport_bot.reporting import write_reports
+from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import (
     Backend,
     CaseId,
