@@ -181,8 +181,8 @@ def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
 
 def _key(setup: RunnerSetup) -> str:
     """Setups that one runner serves have the same: how much to do at a time is told with the cases, and a runner can
-    export to backends that it is not warm with."""
-    return setup.model_copy(update={"jobs": 1, "backends": ()}).model_dump_json()
+    export in ways that it is not warm with."""
+    return setup.model_copy(update={"jobs": 1, "backends": (), "engines": ()}).model_dump_json()
 
 
 def _versions(ready: Ready) -> dict[str, str]:

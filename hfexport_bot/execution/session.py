@@ -95,8 +95,11 @@ class _Session:
         survey: bool,
     ) -> None:
         setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
-        backends = tuple(sorted({case.id.backend for case in planned}))
-        setups = {side: setup.model_copy(update={"backends": backends}) for side, setup in setups.items()}
+        ways = {
+            "backends": tuple(sorted({case.id.backend for case in planned})),
+            "engines": tuple(sorted({case.id.engine for case in planned})),
+        }
+        setups = {side: setup.model_copy(update=ways) for side, setup in setups.items()}
         self._planned = planned
         self._has_base = base is not None
         self._watch = watch

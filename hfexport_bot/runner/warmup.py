@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from hfexport_bot.schema import Layout, RunnerSetup, Source
+from hfexport_bot.schema import Engine, Layout, RunnerSetup, Source
 
 #: What nearly every model imports. Not onnxruntime: it starts a thread, and takes a case only 0.1 s.
 _TRANSFORMERS_MODULES = (
@@ -19,10 +19,13 @@ _TRANSFORMERS_MODULES = (
     "transformers.masking_utils",
     "transformers.generation.utils",
 )
+#: What the engine repo imports, which brings every backend's packages with it.
+_EXPORTERS = "transformers.exporters"
 
 
 def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
-    """Import the revision's transformers and export something to each backend; returns versions by package.
+    """Import the revision's transformers, with its exporters where they are to export, and export something to each
+    backend; returns versions by package.
 
     What fails to warm up is left to the cases that need it, which then say so. Raises ``TreeError`` where the tree's
     transformers cannot be used at all.
@@ -34,7 +37,7 @@ def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
 
     torch.set_num_threads(1)
     versions = prepare_tree(setup)
-    for name in _TRANSFORMERS_MODULES:
+    for name in (*_TRANSFORMERS_MODULES, *([_EXPORTERS] if Engine.REPO in setup.engines else [])):
         try:
             importlib.import_module(name)
         except Exception as error:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import Fingerprint, Outcome
-from hfexport_bot.schema.words import Backend, Name, Record, Source, Span, Text
+from hfexport_bot.schema.words import Backend, Engine, Name, Record, Source, Span, Text
 
 
 class Layout(StrEnum):
@@ -32,8 +32,8 @@ class Limits(Record):
 class RunnerSetup(Record):
     """First line on a runner's standard input.
 
-    ``backends`` are those that the cases will be exported to, for the runner to get warm with. ``jobs`` may change from
-    one batch of cases to the next.
+    ``backends`` are those that the cases will be exported to, and ``engines`` those that will do it, for the runner to
+    get warm with. ``jobs`` may change from one batch of cases to the next.
     ``checkpoints`` are local folders by class name or model, and ``no_checkpoints`` says why others have none;
     ``sources`` are the only ones to ask (all by default); ``search_path`` are folders to import from before all that is
     installed; ``watched`` are statements by file, of which each outcome tells whether they were executed. ``keep`` is a
@@ -53,6 +53,7 @@ class RunnerSetup(Record):
     no_checkpoints: dict[str, str] = Field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     backends: tuple[Backend, ...] = ()
+    engines: tuple[Engine, ...] = ()
     search_path: tuple[str, ...] = ()
     watched: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
     keep: str | None = None

@@ -20,6 +20,7 @@ from hfexport_bot.schema import (
     CaseFinished,
     CaseId,
     CaseRequest,
+    Engine,
     Fatal,
     Layout,
     Limits,
@@ -179,7 +180,7 @@ def test_a_runner_stays_warm_for_further_cases(client: Client) -> None:
     requests = [CaseRequest(id=case_id(name), module="m") for name in ("good", "segfault", "good2")]
     with Runners(command=command, grace_seconds=20.0) as runners:
         runners.prepare(setup)
-        runners.prepare(setup.model_copy(update={"backends": (Backend.ONNX,)}))
+        runners.prepare(setup.model_copy(update={"backends": (Backend.ONNX,), "engines": (Engine.REPO,)}))
         assert len(psutil.Process().children()) == 1
         first = runners(setup, requests, on_event=client.events.append)
         again = runners(setup.model_copy(update={"jobs": 1}), requests, on_event=client.events.append)

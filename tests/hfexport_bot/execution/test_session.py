@@ -20,6 +20,7 @@ from hfexport_bot.schema import (
     CaseId,
     CaseRequest,
     EagerChange,
+    Engine,
     Fingerprint,
     Layout,
     Outcome,
@@ -118,6 +119,19 @@ def test_without_a_baseline_only_head_runs() -> None:
     assert runners.names("base") == []
     assert result.ran == ("head",)
     assert result.base == {}
+
+
+def test_runners_are_told_what_to_get_warm_with() -> None:
+    told = []
+
+    def run(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: object) -> RunResult:
+        told.append((setup.backends, setup.engines))
+        return RunResult({request.id: PASS for request in requests})
+
+    ours, theirs = case("A"), case("B")
+    theirs = replace(theirs, id=theirs.id.model_copy(update={"backend": Backend.ONNX, "engine": Engine.REPO}))
+    run_session([ours, theirs], base=BASE, head=HEAD, run_cases=run)
+    assert told == [((Backend.DYNAMO, Backend.ONNX), (Engine.OWN, Engine.REPO))] * 2
 
 
 def test_a_runner_that_cannot_work_is_named() -> None:

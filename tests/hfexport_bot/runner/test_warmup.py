@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -11,7 +12,7 @@ from hfexport_bot.runner import tree
 from hfexport_bot.runner.sources import checkout_tests
 from hfexport_bot.runner.sources.cases import Unavailable
 from hfexport_bot.runner.warmup import warm_up
-from hfexport_bot.schema import Layout, RunnerSetup, Source, UnavailableCause
+from hfexport_bot.schema import Engine, Layout, RunnerSetup, Source, UnavailableCause
 
 
 @pytest.fixture
@@ -51,3 +52,18 @@ def test_shared_tests_that_do_not_import_are_left_to_the_cases(
     monkeypatch.setattr(checkout_tests, "import_shared_tests", fail)
     warm_up(RunnerSetup(layout=Layout.TRANSFORMERS, tree=str(tmp_path)), ())
     assert "not warm: tests.test_modeling_common does not import: it exits (3)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("engines", "wanted"), [((Engine.OWN, Engine.REPO), True), ((Engine.OWN,), False)])
+def test_the_revisions_exporters_are_imported_where_they_are_to_export(
+    engines: tuple[Engine, ...], wanted: bool, imported: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def note(name: str) -> ModuleType:
+        names.append(name)
+        return ModuleType(name)
+
+    monkeypatch.setattr("importlib.import_module", note)
+    warm_up(RunnerSetup(layout=Layout.INSTALLED, engines=engines), ())
+    assert ("transformers.exporters" in names) is wanted
