@@ -30,10 +30,12 @@ class RepoArtifact(Artifact):
 
     Attributes:
         traced: what the program was made of. nodes: that registration.
+        held: what caches among the traced inputs held, by the input.
     """
 
     traced: Traced | None = None
     nodes: CacheNodes = field(default_factory=CacheNodes)
+    held: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @cached_property
     def session(self) -> Session:
@@ -66,6 +68,7 @@ def make_artifact(
     inputs, outputs = _names(traced, nodes)
     dtypes = traced.dtypes
     axes = tuple(replace(axis, input=inputs[int(axis.input)]) for axis in traced.axes)
+    held = {path: value for path, value in zip(inputs, traced.tensors, strict=True) if ".layers." in path}
     if backend is Backend.ONNX:
         from exporters.onnx.program import OnnxProgram
 
@@ -86,6 +89,7 @@ def make_artifact(
         prepare=prepare,
         traced=traced,
         nodes=nodes,
+        held=held,
     )
 
 
@@ -100,27 +104,19 @@ def _names(traced: Traced, nodes: CacheNodes) -> tuple[tuple[str, ...], tuple[st
 
 
 def _leaf_names(spec: pytree.TreeSpec, nodes: CacheNodes, part: Callable[[Any], Any]) -> list[str]:
-    """The name that `named_leaves` gives each leaf of a structure that was flattened in another way."""
+    """The name that `named_leaves` gives each leaf of a structure that was flattened in another way; what ours leave
+    out, as a cache's tensors that repeat a setting, is named alike, by the attributes that lead to it."""
     stand_ins = [torch.empty(0) for _ in range(spec.num_leaves)]
     with nodes.used():
-        tree = pytree.tree_unflatten(stand_ins, spec)
-    names = {id(leaf): name for name, leaf in named_leaves(part(tree)).items()}
+        tree = part(pytree.tree_unflatten(stand_ins, spec))
+    names = dict(_attributes(tree, "", set())) | {id(leaf): name for name, leaf in named_leaves(tree).items()}
     return [names.get(id(leaf), f"leaf_{index}") for index, leaf in enumerate(stand_ins)]
 
 
-def unnamed_inputs(traced: Traced, nodes: CacheNodes) -> dict[str, str]:
-    """What the inputs without a name of ours are in the objects that they came in: ``leaf_3`` to the attribute."""
-    stand_ins = [torch.empty(0) for _ in range(traced.in_spec.num_leaves)]
-    with nodes.used():
-        tree = pytree.tree_unflatten(stand_ins, traced.in_spec)
-    attributes = dict(_attributes(tree, "", set()))
-    return {f"leaf_{index}": attributes[id(leaf)] for index, leaf in enumerate(stand_ins) if id(leaf) in attributes}
-
-
-def _attributes(value: Any, name: str, seen: set[int]) -> Iterator[tuple[int, str]]:
-    """Every tensor held by ``value``, by its id, with the attribute that holds it."""
+def _attributes(value: Any, path: str, seen: set[int]) -> Iterator[tuple[int, str]]:
+    """Every tensor held by ``value``, by its id, with the keys and attributes that lead to it."""
     if isinstance(value, torch.Tensor):
-        yield id(value), name
+        yield id(value), path
         return
     if id(value) in seen:
         return
@@ -128,11 +124,11 @@ def _attributes(value: Any, name: str, seen: set[int]) -> Iterator[tuple[int, st
     if isinstance(value, Mapping):
         held = [(str(key), each) for key, each in value.items()]
     elif isinstance(value, list | tuple):
-        held = [(name, each) for each in value]
+        held = [(str(index), each) for index, each in enumerate(value)]
     else:
         held = list(getattr(value, "__dict__", {}).items())
     for key, each in held:
-        yield from _attributes(each, key, seen)
+        yield from _attributes(each, f"{path}.{key}" if path else key, seen)
 
 
 def _graph_names(values: Sequence[Any], prefix: str) -> tuple[str, ...]:
@@ -160,14 +156,15 @@ class _DynamoSession:
     def __init__(self, artifact: RepoArtifact, traced: Traced) -> None:
         self._traced = traced
         self._nodes = artifact.nodes
+        self._outputs = artifact.output_paths
         with self._nodes.used():
             self._module = artifact.program.module()
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         with self._nodes.used(), torch.no_grad():
             args, kwargs = pytree.tree_unflatten(_filled(self._traced, tensors), self._traced.in_spec)
-            found = self._module(*args, **kwargs)
-        return named_leaves(found)
+            leaves = pytree.tree_leaves(self._module(*args, **kwargs))
+        return {name: leaves[index] for name, index in zip(self._outputs, self._traced.tensor_outputs, strict=True)}
 
 
 class _ExecutorchSession:

@@ -7,8 +7,9 @@ counts as part of it.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class Traced:
         constants: its arguments that are no tensors, by their index among all leaves.
         tensor_outputs: the indices of the tensors among the leaves of the result.
         axes: of each tensor, whose ``input`` is its index among the tensors.
-        dtypes: of each tensor among its arguments.
+        dtypes: of each tensor among its arguments. tensors: those it was traced with.
     """
 
     in_spec: pytree.TreeSpec
@@ -66,22 +67,24 @@ class Traced:
     tensor_outputs: tuple[int, ...]
     axes: tuple[AxisBound, ...]
     dtypes: tuple[str, ...]
+    tensors: tuple[torch.Tensor, ...]
 
     @classmethod
-    def of(cls, program: ExportedProgram) -> Traced:
+    def of(cls, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> Traced:
         signature = program.graph_signature
         inputs = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
         outputs = [spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
         constants = {index: arg.value for index, arg in enumerate(inputs) if isinstance(arg, ConstantArgument)}
-        values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-        tensors = [value for arg in inputs if isinstance(value := values.get(arg.name), torch.Tensor)]
+        held = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+        values = [value for arg in inputs if isinstance(value := held.get(arg.name), torch.Tensor)]
         return cls(
             in_spec=program.call_spec.in_spec,
             out_spec=program.call_spec.out_spec,
             constants=constants,
             tensor_outputs=tuple(index for index, arg in enumerate(outputs) if isinstance(arg, TensorArgument)),
-            axes=axis_bounds(program, [str(index) for index in range(len(tensors))]),
-            dtypes=tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+            axes=axis_bounds(program, [str(index) for index in range(len(values))]),
+            dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in values),
+            tensors=tuple(tensors),
         )
 
 
@@ -150,8 +153,10 @@ class Observer:
         done = len(self.traced)
         self.component = self.parts[done] if done < len(self.parts) else ""
         self._begin("trace")
+        called = inspect.signature(original).bind(*args, **kwargs).arguments
+        leaves = pytree.tree_leaves((called.get("args") or (), called.get("kwargs") or {}))
         program = original(*args, **kwargs)
-        self.traced.append(Traced.of(program))
+        self.traced.append(Traced.of(program, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
         if self._on_trace is not None:
             self._on_trace(program)
         self._begin(_AFTER_TRACE[self._backend])
@@ -163,7 +168,7 @@ class Observer:
         if isinstance(given, ExportedProgram) and entered == "translate":
             count_translations(self._package, given, self.hits)
         elif isinstance(given, ExportedProgram) and entered == "lower" and self.traced:
-            self.traced[-1] = Traced.of(given)  # whose ranges were bounded since
+            self.traced[-1] = Traced.of(given, self.traced[-1].tensors)  # whose ranges were bounded since
         self._calls += 1
         try:
             found = original(*args, **kwargs)

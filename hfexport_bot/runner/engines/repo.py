@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from exporters.generation_settings import ending_of
 from exporters.leaves import named_leaves
 from exporters.runtime.generation import Ending, GenerationExport
 from exporters.stages import OnTrace
-from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact, unnamed_inputs
+from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
 from hfexport_bot.runner.engines.cache_nodes import CacheNodes
 from hfexport_bot.runner.engines.observed import Observer
 from hfexport_bot.runner.engines.package import ExportersPackage
@@ -53,6 +53,11 @@ class RepoGeneration(GenerationExport):
         super().__init__(artifacts if encoder is None else {"encoder": encoder, **artifacts}, ending)
         left_out = "transformers.exporters leaves out the encoder; what decoding starts from is given by ours"
         self.notes = () if encoder is None else (left_out,)
+
+    def _empty_cache(self, batch: int) -> dict[str, torch.Tensor]:
+        """As of the base class, and what a cache holds before it is filled, such as the width of its window."""
+        held = getattr(self.artifacts["prefill"], "held", {})
+        return super()._empty_cache(batch) | {path: value for path, value in held.items() if not value.dim()}
 
 
 def export_repo(
@@ -236,19 +241,10 @@ def _require_driven(name: str, artifacts: Mapping[str, RepoArtifact], case: Mode
         known = {"input_ids", "attention_mask", "position_ids", *_encoded(case)}
         odd = [path for path in artifact.input_paths if path.partition(".")[0] not in known and ".layers." not in path]
         if odd:
-            raise CannotDrive(f"{part} takes {_in_words(odd, artifact)}, which the loop cannot make")
-
-
-def _in_words(odd: Sequence[str], artifact: RepoArtifact) -> str:
-    """The names of inputs; of those without one what they are in the cache that the exporters took apart."""
-    held = unnamed_inputs(artifact.traced, artifact.nodes) if artifact.traced else {}
-    named = [path for path in odd if path not in held]
-    attributes = dict.fromkeys(held[path] for path in odd if path in held)
-    if attributes:
-        named.append(
-            f"what the cache's layers hold beside keys and values once they are filled ({', '.join(attributes)})"
-        )
-    return ", ".join(named)
+            raise CannotDrive(f"{part} takes {', '.join(odd)}, which the loop cannot make")
+    given = {*artifacts["prefill"].output_paths, *artifacts["prefill"].input_paths}
+    if missing := [path for path in artifacts["decode"].input_paths if ".layers." in path and path not in given]:
+        raise CannotDrive(f"decode takes {', '.join(missing)}, which prefill does not give")
 
 
 def _encoded(case: ModelCase) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from hfexport_bot.changes.place import installed_root
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.runner.checks import check
 from hfexport_bot.runner.eager import run_eager
-from hfexport_bot.runner.engines import CannotDrive, export
+from hfexport_bot.runner.engines import export
 from hfexport_bot.runner.engines.hits import (
     IR_FIXES,
     NODE_FIXES,
@@ -108,16 +108,23 @@ def generation(case: ModelCase, told: list[tuple[str, str]] | None = None) -> Re
     )
 
 
-def test_what_a_sliding_cache_holds_beside_keys_and_values_is_named() -> None:
+def test_what_a_sliding_cache_holds_beside_keys_and_values_goes_from_step_to_step() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
+    torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
-    config = MistralConfig(**sizes, num_key_value_heads=2, vocab_size=40, sliding_window=4, pad_token_id=0)
+    config = MistralConfig(**sizes, num_key_value_heads=2, vocab_size=40, sliding_window=16, pad_token_id=0)
+    model: Any = MistralForCausalLM(config).eval()
     prompts = {"input_ids": torch.randint(3, 40, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
-    with pytest.raises(
-        CannotDrive, match=r"layers hold beside keys and values .*\(_sliding_window_tensor\), which the"
-    ):
-        generation(ModelCase(MistralForCausalLM(config).eval(), prompts))
+    export = generation(ModelCase(model, prompts))
+    window = next(path for path in export.artifacts["decode"].input_paths if path.endswith("_sliding_window_tensor"))
+    assert window.endswith(".layers.0._sliding_window_tensor")
+    assert window in export.artifacts["prefill"].output_paths
+    assert window in export.artifacts["prefill"].input_paths, "the cache that prefill is given holds its width already"
+    ids = torch.randint(3, 40, (3, 7))
+    expected = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
+    found = export.generate(ids, torch.ones_like(ids), max_new_tokens=4)
+    assert torch.equal(found[:, : expected.shape[1]], expected)
 
 
 def test_prefill_and_decode_are_driven_by_our_loop() -> None:
