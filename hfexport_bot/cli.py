@@ -6,6 +6,7 @@ interrupted. Everything heavier than the schema is imported inside the command t
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -300,4 +301,5 @@ def entry_point() -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    gc.freeze()  # what is left ends with the process: nobody need look for garbage in it
     sys.exit(code)

@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,7 +86,7 @@ class Git:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries = cache(lambda sha: tuple(self._list_entries(sha)))
+        self._listed = cache(self._list)
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; give --repo a git repository")
         try:
@@ -230,28 +230,32 @@ class Git:
     def blobs(self, sha: str) -> dict[str, str]:
         """The id of every file's content at a commit, by path: a link has that of the file it leads to. Submodules are
         left out."""
-        found = {path: blob for mode, blob, path in self._entries(sha) if mode.startswith("100")}
-        return found | {link: found[target] for link, target in self.links(sha).items()}
+        files, links = self._listed(sha)
+        return {**files, **{link: files[target] for link, target in links.items()}}
 
-    def links(self, sha: str) -> dict[str, str]:
+    def links(self, sha: str) -> Mapping[str, str]:
         """The symbolic links of a commit that lead to files of it, and their paths."""
-        files = {path for mode, _, path in self._entries(sha) if mode.startswith("100")}
-        links = {path: blob for mode, blob, path in self._entries(sha) if mode == "120000"}
-        texts = self.contents(sorted(set(links.values())))
-        found = {}
-        for path, blob in links.items():
+        return self._listed(sha)[1]
+
+    def _list(self, sha: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The id of each plain file of a commit, and the path that each link to one leads to."""
+        files: dict[str, str] = {}
+        written: dict[str, str] = {}
+        listed = os.fsdecode(self._checked("ls-tree", "-r", "-z", "--full-tree", sha))
+        for entry in filter(None, listed.split("\0")):
+            head, _, path = entry.partition("\t")
+            mode, _, blob = head.split()
+            if mode.startswith("100"):
+                files[path] = blob
+            elif mode == "120000":
+                written[path] = blob
+        texts = self.contents(sorted(set(written.values())))
+        links = {}
+        for path, blob in written.items():
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(texts.get(blob, b""))))
             if target in files:
-                found[path] = target
-        return found
-
-    def _list_entries(self, sha: str) -> Iterator[tuple[str, str, str]]:
-        """Mode, id and path of everything that a commit holds."""
-        for entry in self._checked("ls-tree", "-r", "-z", "--full-tree", sha).split(b"\0"):
-            if entry:
-                head, _, path = entry.partition(b"\t")
-                mode, _, blob = head.decode().split()[:3]
-                yield mode, blob, os.fsdecode(path)
+                links[path] = target
+        return files, links
 
     def contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The bytes of many blobs in one go; missing ones are left out."""

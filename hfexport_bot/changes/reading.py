@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
 from hfexport_bot.changes import policy
@@ -31,10 +31,7 @@ class Sides:
         self.base: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[0].items() if blob in facts}
         self.head: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[1].items() if blob in facts}
         self._facts = facts
-        missing = compared - read.keys()
-        self._sources = read | {
-            blob: source for tree in (base, head) for blob, source in tree.contents(sorted(missing)).items()
-        }
+        self._sources = read | _contents(compared - read.keys(), (base, head))
 
     def compare(self, change: FileChange) -> Compared:
         """What differs between the two sides of a changed file."""
@@ -87,14 +84,19 @@ class Sides:
 def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> tuple[dict[str, Facts], dict[str, bytes]]:
     """The facts of some blobs, and the bytes of those that were read for it."""
     found = load_facts(sorted(blobs))
-    missing = blobs - found.keys()
-    sources: dict[str, bytes] = {}
-    for tree in trees:
-        left = sorted(missing - sources.keys())
-        sources |= tree.contents(left) if left else {}
+    sources = _contents(blobs - found.keys(), trees)
     read = {blob: read_facts(source) for blob, source in sources.items()}
     keep_facts(read)
     return found | read, sources
+
+
+def _contents(blobs: Set[str], trees: Sequence[StoredTree]) -> dict[str, bytes]:
+    """The bytes of some blobs, each from the first tree that has it."""
+    found: dict[str, bytes] = {}
+    for tree in trees:
+        left = sorted(blobs - found.keys())
+        found |= tree.contents(left) if left else {}
+    return found
 
 
 @contextmanager
@@ -106,4 +108,6 @@ def many_objects() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()  # by way of the frozen ones all objects are old ones, which it need not look through at once
             gc.enable()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hfexport_bot.changes import git as git_module
 from hfexport_bot.changes.git import FileChange, Git
 from hfexport_bot.errors import UsageError
 
@@ -147,3 +148,23 @@ def test_contents_are_read_by_blob_in_one_go(repository: Any) -> None:
     assert found[blobs["binary"]] == b"\0\n\xff"
     assert "0" * 40 not in found
     assert git.contents([]) == {}
+
+
+def test_the_files_of_a_commit_are_listed_once(repository: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository.path / "b.py").symlink_to("a.py")
+    sha = repository.commit({"a.py": "1"})
+    git = Git(repository.path)
+    commands: list[str] = []
+    call = git_module.call_git
+
+    def counted(arguments: Sequence[str], *others: Any) -> bytes:
+        commands.append(arguments[0])
+        return call(arguments, *others)
+
+    monkeypatch.setattr(git_module, "call_git", counted)
+    for _ in range(3):
+        assert git.links(sha) == {"b.py": "a.py"}
+        blobs = git.blobs(sha)
+        assert blobs["b.py"] == blobs["a.py"]
+        blobs.clear()  # the caller's own
+    assert commands == ["ls-tree", "cat-file"]
