@@ -299,7 +299,7 @@ class GenerationExport(dict[str, Any]):
         if prefill is None:
             return empty
         for path, dtype in zip(prefill.input_paths, prefill.input_dtypes, strict=True):
-            if ".layers." in path:
+            if ".layers." in path and path not in prefill.made:
                 axes = [axis for axis in prefill.axes if axis.input == path]
                 sizes = [batch if axis.dynamic else axis.lower for axis in axes]
                 empty[path] = torch.zeros(sizes, dtype=getattr(torch, dtype))

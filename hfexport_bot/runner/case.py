@@ -19,12 +19,13 @@ from exporters.skips import find_skip
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager_change import compare_eager, note_eager
-from hfexport_bot.runner.engines import CannotDrive, export, export_generation
+from hfexport_bot.runner.engines import CannotDrive, RepoParts, export, export_generation
 from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.runner.failures import CaseEnded, clean, failed, root_of, tree_roots
 from hfexport_bot.runner.fingerprints import program_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.keeping import Keeper
+from hfexport_bot.runner.parts import check_parts
 from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
 from hfexport_bot.runner.reference import prepare_reference, run_reference
 from hfexport_bot.runner.sources import (
@@ -233,9 +234,11 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
     for name, artifact in exported.artifacts.items():
         keep.artifact(name, artifact)
     notes += getattr(exported, "notes", ())
-    checked = check_generation(
-        exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(clean, setup=setup)
-    )
+    said = partial(clean, setup=setup)
+    if isinstance(exported, RepoParts):
+        checked = check_parts(exported, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=said)
+    else:
+        checked = check_generation(exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=said)
     hits: Counter[str] = Counter()
     for artifact in exported.artifacts.values():
         hits.update(artifact.workarounds)

@@ -9,6 +9,7 @@ from exporters import Artifact
 from exporters.stages import OnTrace
 from hfexport_bot.runner.engines.own import export_generation_own, export_own
 from hfexport_bot.runner.engines.package import NoEngine
+from hfexport_bot.runner.engines.parts import RepoParts
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import REPO_PREFIX, Backend, Engine
@@ -16,7 +17,7 @@ from hfexport_bot.schema import REPO_PREFIX, Backend, Engine
 if TYPE_CHECKING:
     from exporters.runtime.generation import GenerationExport
 
-__all__ = ["CannotDrive", "NoEngine", "RepoStageError", "export", "export_generation"]
+__all__ = ["CannotDrive", "NoEngine", "RepoParts", "RepoStageError", "export", "export_generation"]
 
 
 def export(
@@ -48,12 +49,12 @@ def export_generation(
     disabled: Collection[str],
     on_stage: Callable[[str, str], None],
     on_trace: OnTrace | None = None,
-) -> GenerationExport:
+) -> GenerationExport | RepoParts:
     """Export what a case's ``generate`` calls; ``on_stage`` is told of a stage and its component, ``on_trace`` of each
     component's program.
 
     Graphs of static shapes get a static cache with room for ``new_tokens``. Raises as `export` does, ``ValueError`` for
-    a model that decodes in a way the engine does not know, and `CannotDrive` where our loop cannot run its exports.
+    a model that decodes in a way the engine does not know, and `CannotDrive` where the engine has no steps for it.
     """
     exporting = export_generation_repo if engine is Engine.REPO else export_generation_own
     return exporting(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -30,12 +30,23 @@ class RepoArtifact(Artifact):
 
     Attributes:
         traced: what the program was made of. nodes: that registration.
-        held: what caches among the traced inputs held, by the input.
+        held: the traced values of inputs that our naming leaves out, since they repeat a cache's settings: they are
+            among what is ``made``. left_out: such outputs, which are not returned.
     """
 
     traced: Traced | None = None
     nodes: CacheNodes = field(default_factory=CacheNodes)
     held: dict[str, torch.Tensor] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+
+    def bind(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """As of the base class, without what has no tensors and cannot be compared either, such as an empty cache."""
+        seen = {name: value for name, value in inputs.items() if named_leaves({name: value}) or is_plain(value)}
+        return super().bind({**self.held, **seen})
+
+    def __call__(self, **inputs: Any) -> dict[str, torch.Tensor]:
+        """As of the base class, without what is ``left_out``."""
+        return {name: value for name, value in super().__call__(**inputs).items() if name not in self.left_out}
 
     @cached_property
     def session(self) -> Session:
@@ -65,10 +76,14 @@ def make_artifact(
         constants: arguments of the forward that are no tensors; they may be given again.
         made: names of the inputs that ``prepare`` makes from the others.
     """
-    inputs, outputs = _names(traced, nodes)
+    arguments = _leaf_names(traced.in_spec, nodes, lambda tree: tree[1])
+    results = _leaf_names(traced.out_spec, nodes, lambda tree: tree)
+    taken = [leaf for index, leaf in enumerate(arguments) if index not in traced.constants]
+    returned = [results[index] for index in traced.tensor_outputs]
+    inputs, outputs = tuple(leaf.name for leaf in taken), tuple(leaf.name for leaf in returned)
     dtypes = traced.dtypes
     axes = tuple(replace(axis, input=inputs[int(axis.input)]) for axis in traced.axes)
-    held = {path: value for path, value in zip(inputs, traced.tensors, strict=True) if ".layers." in path}
+    held = {leaf.name: value for leaf, value in zip(taken, traced.tensors, strict=True) if leaf.is_foreign}
     if backend is Backend.ONNX:
         from exporters.onnx.program import OnnxProgram
 
@@ -85,32 +100,34 @@ def make_artifact(
         axes=axes,
         input_dtypes=dtypes,
         constants=dict(constants),
-        made=tuple(made),
+        made=(*made, *(name for name in held if name in inputs)),
         prepare=prepare,
         traced=traced,
         nodes=nodes,
-        held=held,
+        held={name: value for name, value in held.items() if name in inputs},  # a graph drops what it does not read
+        left_out=frozenset(leaf.name for leaf in returned if leaf.is_foreign),
     )
 
 
-def _names(traced: Traced, nodes: CacheNodes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Our names of the tensors among the arguments and among the outputs, in order."""
-    arguments = _leaf_names(traced.in_spec, nodes, lambda tree: tree[1])
-    outputs = _leaf_names(traced.out_spec, nodes, lambda tree: tree)
-    return (
-        tuple(name for index, name in enumerate(arguments) if index not in traced.constants),
-        tuple(outputs[index] for index in traced.tensor_outputs),
-    )
+class _Leaf(NamedTuple):
+    """``is_foreign``: our naming leaves it out."""
+
+    name: str
+    is_foreign: bool
 
 
-def _leaf_names(spec: pytree.TreeSpec, nodes: CacheNodes, part: Callable[[Any], Any]) -> list[str]:
-    """The name that `named_leaves` gives each leaf of a structure that was flattened in another way; what ours leave
+def _leaf_names(spec: pytree.TreeSpec, nodes: CacheNodes, part: Callable[[Any], Any]) -> list[_Leaf]:
+    """The name that `named_leaves` gives each leaf of a structure that was flattened in another way. What ours leave
     out, as a cache's tensors that repeat a setting, is named alike, by the attributes that lead to it."""
     stand_ins = [torch.empty(0) for _ in range(spec.num_leaves)]
     with nodes.used():
         tree = part(pytree.tree_unflatten(stand_ins, spec))
-    names = dict(_attributes(tree, "", set())) | {id(leaf): name for name, leaf in named_leaves(tree).items()}
-    return [names.get(id(leaf), f"leaf_{index}") for index, leaf in enumerate(stand_ins)]
+    ours = {id(leaf): name for name, leaf in named_leaves(tree).items()}
+    foreign = dict(_attributes(tree, "", set()))
+    return [
+        _Leaf(ours.get(id(leaf)) or foreign.get(id(leaf), f"leaf_{index}"), id(leaf) not in ours)
+        for index, leaf in enumerate(stand_ins)
+    ]
 
 
 def _attributes(value: Any, path: str, seen: set[int]) -> Iterator[tuple[int, str]]:
@@ -129,6 +146,13 @@ def _attributes(value: Any, path: str, seen: set[int]) -> Iterator[tuple[int, st
         held = list(getattr(value, "__dict__", {}).items())
     for key, each in held:
         yield from _attributes(each, f"{path}.{key}" if path else key, seen)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value that holds no tensor is itself all there is to compare."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, bool | int | float | str | None)
 
 
 def _graph_names(values: Sequence[Any], prefix: str) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from exporters import Artifact, DynamoConfig, DynamoExporter, StageError
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.generation import capture_steps
 from exporters.generation_settings import ending_of
-from exporters.leaves import named_leaves
 from exporters.runtime.generation import Ending, GenerationExport
 from exporters.stages import OnTrace
-from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, make_artifact
+from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, is_plain, make_artifact
 from hfexport_bot.runner.engines.cache_nodes import CacheNodes
-from hfexport_bot.runner.engines.observed import Observer
+from hfexport_bot.runner.engines.observed import Observer, Traced
 from hfexport_bot.runner.engines.package import ExportersPackage
+from hfexport_bot.runner.engines.parts import RepoParts, part_cases
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend
 
@@ -38,12 +38,7 @@ class RepoStageError(StageError):
 
 
 class CannotDrive(ValueError):
-    """The exports are there, but the generation loop cannot run them; the message says why.
-
-    ``workarounds``: which patches and fixes acted.
-    """
-
-    workarounds: Mapping[str, int] = {}
+    """There is nothing that the generation loop could run; the message says why."""
 
 
 class RepoGeneration(GenerationExport):
@@ -53,11 +48,6 @@ class RepoGeneration(GenerationExport):
         super().__init__(artifacts if encoder is None else {"encoder": encoder, **artifacts}, ending)
         left_out = "transformers.exporters leaves out the encoder; what decoding starts from is given by ours"
         self.notes = () if encoder is None else (left_out,)
-
-    def _empty_cache(self, batch: int) -> dict[str, torch.Tensor]:
-        """As of the base class, and what a cache holds before it is filled, such as the width of its window."""
-        held = getattr(self.artifacts["prefill"], "held", {})
-        return super()._empty_cache(batch) | {path: value for path, value in held.items() if not value.dim()}
 
 
 def export_repo(
@@ -106,10 +96,11 @@ def export_generation_repo(
     on_stage: Callable[[str, str], None],
     on_trace: OnTrace | None = None,
     package: ExportersPackage | None = None,
-) -> RepoGeneration:
-    """Export the parts that the revision's own exporters split ``generate`` into.
+) -> RepoGeneration | RepoParts:
+    """Export the parts that the revision's own exporters split ``generate`` into, for our loop to run, or to be judged
+    one by one where it cannot.
 
-    Raises as `export_repo` does, and `CannotDrive` where our loop cannot run those parts.
+    Raises as `export_repo` does, and `CannotDrive` where there are no such parts.
     """
     package = package or ExportersPackage.find()
     exporter = package.exporter(backend)
@@ -133,18 +124,40 @@ def export_generation_repo(
     programs = _programs(result)
     if len(observer.traced) != len(programs):
         raise _untraced(observer, backend, len(programs))
-    artifacts = {
-        part: make_artifact(backend, program, traced, nodes, constants={})
-        for (part, program), traced in zip(programs.items(), observer.traced, strict=True)
-    }
+    traces = dict(zip(programs, observer.traced, strict=True))
+    artifacts = {part: make_artifact(backend, programs[part], traces[part], nodes, constants={}) for part in programs}
     try:
         _require_driven(name, artifacts, case)
         encoder, start = _stand_in_encoder(case, dynamic) if model.config.is_encoder_decoder else (None, None)
+        generation: RepoGeneration | RepoParts = RepoGeneration(artifacts, encoder, ending_of(case.model, start=start))
     except CannotDrive as error:
-        error.workarounds = dict(observer.hits)
-        raise
-    artifacts["prefill"].workarounds = dict(observer.hits)  # the registries do not tell parts apart
-    return RepoGeneration(artifacts, encoder, ending_of(case.model, start=start))
+        generation = _judged_apart(package, case, settings, backend, programs, traces, nodes, str(error))
+    # The registries do not tell parts apart.
+    generation.artifacts[next(iter(programs))].workarounds = dict(observer.hits)
+    return generation
+
+
+def _judged_apart(
+    package: ExportersPackage,
+    case: ModelCase,
+    settings: Mapping[str, Any],
+    backend: Backend,
+    programs: Mapping[str, Any],
+    traces: Mapping[str, Traced],
+    nodes: CacheNodes,
+    reason: str,
+) -> RepoParts:
+    """The parts with the inputs that each is called with. Raises `CannotDrive` for parts that are called with none."""
+    cases = part_cases(package, case, settings)
+    if cases.keys() != programs.keys():
+        raise CannotDrive(reason)
+    artifacts = {}
+    for part, program in programs.items():
+        prepare, made, constants = _preparation(package, cases[part].model, cases[part].inputs)
+        artifacts[part] = make_artifact(
+            backend, program, traces[part], nodes, constants=constants, made=made, prepare=prepare
+        )
+    return RepoParts(artifacts, cases, (f"each part was judged on its own: {reason}",))
 
 
 def _exported(
@@ -202,7 +215,7 @@ def _preparation(
 
         inputs = prepare(given)
     made = tuple(name for name, value in inputs.items() if name not in given or _differs(value, given[name]))
-    constants = {name: value for name, value in inputs.items() if value is not None and not named_leaves({name: value})}
+    constants = {name: value for name, value in inputs.items() if value is not None and is_plain(value)}
     return (prepare if made else None), made, constants
 
 
@@ -239,11 +252,13 @@ def _require_driven(name: str, artifacts: Mapping[str, RepoArtifact], case: Mode
                 f"{part} takes an attention_mask of {rank} axes, ready made, and the loop has the prompt's"
             )
         known = {"input_ids", "attention_mask", "position_ids", *_encoded(case)}
-        odd = [path for path in artifact.input_paths if path.partition(".")[0] not in known and ".layers." not in path]
+        known |= {path for path in artifact.input_paths if ".layers." in path or path in artifact.made}
+        odd = [path for path in artifact.input_paths if path not in known and path.partition(".")[0] not in known]
         if odd:
             raise CannotDrive(f"{part} takes {', '.join(odd)}, which the loop cannot make")
-    given = {*artifacts["prefill"].output_paths, *artifacts["prefill"].input_paths}
-    if missing := [path for path in artifacts["decode"].input_paths if ".layers." in path and path not in given]:
+    prefill, decode = artifacts["prefill"], artifacts["decode"]
+    given = {*prefill.output_paths, *prefill.input_paths, *decode.made}
+    if missing := [path for path in decode.input_paths if ".layers." in path and path not in given]:
         raise CannotDrive(f"decode takes {', '.join(missing)}, which prefill does not give")
 
 

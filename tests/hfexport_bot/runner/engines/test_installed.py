@@ -13,7 +13,7 @@ from hfexport_bot.changes.place import installed_root
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.runner.checks import check
 from hfexport_bot.runner.eager import run_eager
-from hfexport_bot.runner.engines import export
+from hfexport_bot.runner.engines import RepoParts, export
 from hfexport_bot.runner.engines.hits import (
     IR_FIXES,
     NODE_FIXES,
@@ -26,7 +26,8 @@ from hfexport_bot.runner.engines.hits import (
     lists_in,
 )
 from hfexport_bot.runner.engines.package import ExportersPackage
-from hfexport_bot.runner.engines.repo import RepoGeneration, export_generation_repo, export_repo
+from hfexport_bot.runner.engines.repo import export_generation_repo, export_repo
+from hfexport_bot.runner.parts import check_parts
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend, Engine, Layout
 from tests.exporters.models import bert_inputs, tiny_bert
@@ -96,19 +97,19 @@ def test_each_engine_is_given_what_is_disabled_of_its_own() -> None:
     assert artifact.workarounds == {}
 
 
-def generation(case: ModelCase, told: list[tuple[str, str]] | None = None) -> RepoGeneration:
+def generation(case: ModelCase, told: list[tuple[str, str]] | None = None, *, dynamic: bool = True) -> Any:
     told = [] if told is None else told
     return export_generation_repo(
         case,
         Backend.DYNAMO,
-        dynamic=True,
+        dynamic=dynamic,
         new_tokens=4,
         disabled=(),
         on_stage=lambda stage, component: told.append((stage, component)),
     )
 
 
-def test_what_a_sliding_cache_holds_beside_keys_and_values_goes_from_step_to_step() -> None:
+def test_what_a_sliding_cache_holds_beside_keys_and_values_is_given() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(0)
@@ -117,10 +118,10 @@ def test_what_a_sliding_cache_holds_beside_keys_and_values_goes_from_step_to_ste
     model: Any = MistralForCausalLM(config).eval()
     prompts = {"input_ids": torch.randint(3, 40, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
     export = generation(ModelCase(model, prompts))
-    window = next(path for path in export.artifacts["decode"].input_paths if path.endswith("_sliding_window_tensor"))
-    assert window.endswith(".layers.0._sliding_window_tensor")
-    assert window in export.artifacts["prefill"].output_paths
-    assert window in export.artifacts["prefill"].input_paths, "the cache that prefill is given holds its width already"
+    for artifact in export.artifacts.values():
+        (window,) = artifact.made
+        assert window.endswith(".layers.0._sliding_window_tensor")
+        assert window in {*artifact.input_paths} & {*artifact.output_paths}
     ids = torch.randint(3, 40, (3, 7))
     expected = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
     found = export.generate(ids, torch.ones_like(ids), max_new_tokens=4)
@@ -151,6 +152,24 @@ def test_prefill_and_decode_are_driven_by_our_loop() -> None:
         mask[1, :2] = 0
         expected = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
         assert torch.equal(export.generate(ids, mask, max_new_tokens=4)[:, : expected.shape[1]], expected)
+
+
+def test_steps_that_our_loop_cannot_run_are_judged_one_by_one() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=40, initializer_range=0.5)).eval()
+    prompts = {"input_ids": torch.randint(3, 40, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.long)}
+    others = {**prompts, "input_ids": torch.randint(3, 40, (2, 5))}
+    parts = generation(ModelCase(model, prompts, {"others": others}), dynamic=False)
+    assert isinstance(parts, RepoParts)
+    assert parts.notes[0].startswith("each part was judged on its own: decode takes an attention_mask of 4 axes")
+    checked = check_parts(parts, dynamic=False, seed=0, on_stage=lambda stage, component: None, clean=str)
+    assert checked.failure is None
+    probes = {component.name: [probe.name for probe in component.probes] for component in checked.components}
+    assert list(probes) == ["prefill", "decode"]
+    assert {"others", "changed_input_ids"} <= set(probes["prefill"]) & set(probes["decode"])
 
 
 def test_an_encoder_that_is_left_out_is_stood_in_for() -> None:
