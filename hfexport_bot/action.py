@@ -34,6 +34,7 @@ PUBLISH_OPTIONS: Mapping[str, str] = {
     "fail-on": "--fail-on",
     "comment": "--comment",
     "check-name": "--check-name",
+    "settings": "--settings",
     "head": "--head",
 }
 LISTS = frozenset({"models", "backends", "shapes", "tasks", "fail-on"})

@@ -53,7 +53,7 @@ from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import Expectations, of_accepted
 from hfexport_bot.verdicts.exporter_targets import lost_targets
 from hfexport_bot.verdicts.reaching import reach_more, share_of
-from hfexport_bot.verdicts.stability import may_be_chance
+from hfexport_bot.verdicts.stability import may_be_chance, told
 from hfexport_bot.verdicts.unreached import changed_code
 
 
@@ -173,14 +173,13 @@ def run_change(
         about.on_installed(Overrides(seconds=settings.limits.wall_seconds), around)
     accepted, expired = in_force(settings.accepted, around.today)
     expected = _expectations(plan, planned, GitTree(git, base_sha), head_tree, around)
+    tried = {id_: told(tries) for id_, tries in result.tries.items()}
     report = Report(
         command="run",
         base=plan.base,
         head=plan.head,
         cases=blamed(
-            make_cases(
-                planned, result.base, result.head, accepted, settings.drift, result.tries, result.eager, expected
-            ),
+            make_cases(planned, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
             head_tree,
             code.lines,
         ),

@@ -95,6 +95,13 @@ class Commit(_Part):
     parents: tuple[Parent, ...]
 
 
+class File(_Part):
+    """A file of a commit. ``content`` is base64 in lines, and empty where it is too long for that."""
+
+    encoding: str
+    content: str
+
+
 class Permission(_Part):
     """What somebody may do with a repository."""
 

@@ -95,9 +95,9 @@ class Client:
     _lost: float = field(default=0.0, init=False)
     _next_write: float = field(default=0.0, init=False)
 
-    def get(self, path: str, kind: type[T]) -> T:
+    def get(self, path: str, kind: type[T], parameters: Parameters | None = None) -> T:
         """Read one thing."""
-        return _read(kind, f"GET {path}", _content(self._repeat("GET", path, {})))
+        return _read(kind, f"GET {path}", _content(self._repeat("GET", path, parameters or {})))
 
     def pages(self, path: str, kind: type[T], parameters: Parameters | None = None, key: str = "") -> Iterator[T]:
         """Read a list to its end; ``key`` names it where a page is an object that holds it."""

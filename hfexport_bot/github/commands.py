@@ -32,8 +32,10 @@ from hfexport_bot.schema import VerdictKind
     "--fail-on",
     multiple=True,
     type=click.Choice([each.value for each in VerdictKind]),
-    help="Verdict that makes the check red, instead of those that the report names; may be repeated.",
+    help="Verdict that makes the check red, instead of those that the base's settings and the report name; may be "
+    "repeated.",
 )
+@click.option("--settings", metavar="PATH", help="The base's settings file. Default: .github/hfexport.yml.")
 @click.option("--head", default="", metavar="SHA", help="On issue_comment: the head that the order was about.")
 @click.option(
     "--accept",
@@ -50,20 +52,27 @@ def publish(
     fail_on: tuple[str, ...],
     head: str,
     accept: tuple[tuple[str, str], ...],
+    settings: str | None,
 ) -> int:
     """Publish a report: check run, comment, summary and outputs. Runs none of the change's code.
 
-    REPORT is a report.json or the folder that has it. For a job of GitHub Actions with a GITHUB_TOKEN that may write
-    `checks` and `pull-requests`. Exits with 0 also when the check is red; with 1 when there is no check to be red.
+    REPORT is a report.json or the folder that has it; its verdicts are found anew, by the base's settings. For a job of
+    GitHub Actions with a GITHUB_TOKEN that may write `checks` and `pull-requests`, and read `contents`. Exits with 0
+    also when the check is red; with 1 when there is no check to be red.
     """
     from hfexport_bot.github.comment import CommentWhen
     from hfexport_bot.github.job import PublishOptions, publish_report
     from hfexport_bot.github.publish import Wishes
+    from hfexport_bot.settings import SETTINGS_PATH
 
     if not check_name.strip():
         raise UsageError("--check-name must not be empty")
     options = PublishOptions(
-        Wishes(CommentWhen(comment), check_name.strip()), head, tuple(map(VerdictKind, fail_on)), accept
+        Wishes(CommentWhen(comment), check_name.strip()),
+        head,
+        tuple(map(VerdictKind, fail_on)),
+        accept,
+        settings or SETTINGS_PATH,
     )
     published = publish_report(report, out, options, os.environ)
     click.echo(f"check: {published.conclusion.value} {published.check_url}".rstrip())

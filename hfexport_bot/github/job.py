@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,14 +16,19 @@ from hfexport_bot.github.client import Client, GitHubError, connect
 from hfexport_bot.github.event import SHA, Event, Mode, Origin, read_event
 from hfexport_bot.github.orders import NotObeyed, Order, take_order
 from hfexport_bot.github.outputs import append_outputs, append_summary, full_summary, values_of
+from hfexport_bot.github.policy import Policy, read_policy
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
 from hfexport_bot.github.pulls import is_of
 from hfexport_bot.github.report_file import read_report
 from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import Report, VerdictKind
-from hfexport_bot.settings import AcceptedEntry
+from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry
 from hfexport_bot.verdicts.compare import accept
+from hfexport_bot.verdicts.rejudging import differing, rejudged
+
+#: Cases that a note names.
+_NAMED = 5
 
 #: Makes a client from the job's environment; None where it has no token.
 MakeClient = Callable[[Mapping[str, str]], Client | None]
@@ -39,12 +45,15 @@ def client_of(environment: Mapping[str, str]) -> Client | None:
 @dataclass(frozen=True)
 class PublishOptions:
     """What the command line asks of `publish_report`. ``head`` is the head that a comment's order was about;
-    ``fail_on`` stands for what the report itself names; ``accepted`` are cases and why each is accepted."""
+    ``fail_on`` stands for what settings and report name; ``accepted`` are cases and why each is accepted; ``settings``
+    is the path of the base's settings file, whose findings have expired or not on the day ``today``."""
 
     wishes: Wishes = field(default_factory=Wishes)
     head: str = ""
     fail_on: tuple[VerdictKind, ...] = ()
     accepted: tuple[tuple[str, str], ...] = ()
+    settings: str = SETTINGS_PATH
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
 
 
 def publish_report(
@@ -62,7 +71,10 @@ def publish_report(
     if not event.steps(Mode.PUBLISH):
         return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
     client = make_client(environment)
-    result = _of_this_change(client, event, _result(path, options))
+    result = _of_this_change(client, event, _result(path))
+    if result.report is not None:
+        policy = read_policy(client, event, options.settings)
+        result = Result(_settled(_judged(result.report, policy, options.today), options))
     wishes = replace(options.wishes, page=_page(environment))
     try:
         return _publish(client, event, result, wishes, out, environment)
@@ -152,12 +164,11 @@ def order_outputs(order: Order) -> dict[str, str]:
     }
 
 
-def _result(path: Path, options: PublishOptions) -> Result:
+def _result(path: Path) -> Result:
     try:
-        report = read_report(path)
+        return Result(read_report(path))
     except UsageError as error:
         return Result(None, str(error))
-    return Result(_settled(report, options))
 
 
 def _of_this_change(client: Client | None, event: Event, result: Result) -> Result:
@@ -171,6 +182,19 @@ def _of_this_change(client: Client | None, event: Event, result: Result) -> Resu
         return result
     name = plain(report.head.sha[:12]) or "no commit"
     return result if fits else Result(None, f"report.json is of {name}, not of {change.sha[:12]} or a merge of it")
+
+
+def _judged(claimed: Report, policy: Policy, today: date) -> Report:
+    """The report with verdicts found here, and notes on what that did to it."""
+    report = rejudged(claimed, policy.settings, today)
+    notes = []
+    if policy.problem:
+        notes.append(f"judged by default settings, since the base's could not be read: {plain(policy.problem, 300)}")
+    if other := differing(claimed, report):
+        more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
+        named = ", ".join(map(str, other[:_NAMED]))
+        notes.append(f"report.json has other verdicts, which its outcomes do not bear out: {named}{more}")
+    return report.model_copy(update={"notes": (*report.notes, *notes)})
 
 
 def _settled(report: Report, options: PublishOptions) -> Report:

@@ -27,7 +27,10 @@ from hfexport_bot.reporting.summary import headline
 from hfexport_bot.reporting.text import code
 from hfexport_bot.schema import Report
 
-ADVISORY = "Measured by running the change's own code, which could falsify its own cases: a green is advice, not proof."
+ADVISORY = (
+    "Judged by the base's settings, from outcomes that were measured by running the change's own code, which could "
+    "falsify them: a green is advice, not proof."
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hfexport_bot.github.answers import Commit, Pull
 from hfexport_bot.github.client import Client, GitHubError, Parameters
@@ -15,12 +15,13 @@ class NoPullRequest(Exception):
 
 @dataclass(frozen=True)
 class PullRequest:
-    """An open pull request at one head."""
+    """An open pull request at one head. ``base`` is the commit that it is to be merged into, which may move on."""
 
     number: int
     sha: str
     repository: str
     branch: str
+    base: str = field(compare=False)
 
 
 def find_pull_request(client: Client, repository: str, change: Origin) -> PullRequest:
@@ -81,4 +82,4 @@ def _open(pull: Pull) -> PullRequest | None:
     if pull.state != "open":
         return None
     home = pull.head.repo.full_name if pull.head.repo else ""
-    return PullRequest(pull.number, pull.head.sha, home, pull.head.ref)
+    return PullRequest(pull.number, pull.head.sha, home, pull.head.ref, pull.base.sha)

@@ -47,6 +47,8 @@ from hfexport_bot.schema.reports import (
     Revision,
     Sample,
     Shard,
+    Tried,
+    Try,
     Unreached,
 )
 from hfexport_bot.schema.words import (
@@ -57,6 +59,7 @@ from hfexport_bot.schema.words import (
     MAX_MESSAGE_CHARS,
     MAX_NAME_CHARS,
     MAX_OPERATORS,
+    MAX_RUNS,
     MAX_TRIES,
     REPO_PREFIX,
     SCHEMA_VERSION,
@@ -87,6 +90,7 @@ __all__ = [
     "MAX_MESSAGE_CHARS",
     "MAX_NAME_CHARS",
     "MAX_OPERATORS",
+    "MAX_RUNS",
     "MAX_TRIES",
     "REPO_PREFIX",
     "SCHEMA_VERSION",
@@ -141,6 +145,8 @@ __all__ = [
     "TensorParity",
     "TensorType",
     "Text",
+    "Tried",
+    "Try",
     "UnavailableCause",
     "Unreached",
     "Variant",

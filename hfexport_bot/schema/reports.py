@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from hfexport_bot.schema.audits import WorkaroundAudit
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import Component, EagerChange, Location, Outcome, SourceTry
 from hfexport_bot.schema.words import (
+    MAX_RUNS,
     SCHEMA_VERSION,
     Name,
     OutcomeKind,
@@ -51,9 +52,24 @@ class Expected(Record):
     change: Literal["in force", "added", "removed"]
 
 
+class Try(Record):
+    """How one of several runs of a case ended."""
+
+    kind: OutcomeKind
+    signature: Said = ""
+
+
+class Tried(Record):
+    """All runs of a case that was run again, the first of each side included."""
+
+    base: Annotated[tuple[Try, ...], Field(min_length=1, max_length=MAX_RUNS)]
+    head: Annotated[tuple[Try, ...], Field(min_length=1, max_length=MAX_RUNS)]
+
+
 class CaseReport(Record):
     """One case in the report: ``outcome``, ``stage``, ``message``, ``seconds`` and ``components`` are head's (base's
-    for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure."""
+    for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure. The verdict
+    follows from the sides, ``tried``, ``expected`` and base's settings: who publishes the report finds it out anew."""
 
     id: CaseId
     verdict: VerdictKind
@@ -70,6 +86,7 @@ class CaseReport(Record):
     eager: EagerChange | None = None
     blame: Blame | None = None
     expected: Expected | None = None
+    tried: Tried | None = None
 
 
 class NotRun(Record):
@@ -126,7 +143,7 @@ class Audit(Record):
     """Workarounds of one revision, with the versions that they were audited with. ``notes`` of one that is part of a
     report say what of the change called for it."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     revision: Revision
     workarounds: tuple[WorkaroundAudit, ...] = ()
     notes: tuple[Said, ...] = ()
@@ -143,7 +160,7 @@ class Report(Record):
     not base, asks to be installed and did not run with: ``onnxscript 0.7.1``, or a line on what cannot be installed.
     ``audit``: of the workarounds that the change is about, on head; None where it is about none."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     command: Literal["run", "check", "sweep"]
     base: Revision | None = None
     head: Revision
@@ -190,7 +207,7 @@ class CensusEntry(Record):
 class Census(Record):
     """Which classes of one revision have a model and inputs, and why the others have none."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     revision: Revision
     entries: tuple[CensusEntry, ...] = ()
     notes: tuple[Said, ...] = ()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 #: Longest line accepted from a runner, in bytes. A longer one ends the runner.
 MAX_LINE_BYTES = 1 << 20
@@ -21,6 +21,8 @@ MAX_TRIES = 100
 MAX_FRAMES = 20
 #: Most changed statements of which an outcome tells that they ran.
 MAX_EXECUTED = 20_000
+#: Most runs of one case on one side that a report tells of.
+MAX_RUNS = 100
 #: Most operators that a component lists.
 MAX_OPERATORS = 300
 

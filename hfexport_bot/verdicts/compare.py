@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from hfexport_bot.execution.one_source import differ
-from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, CaseReport, EagerChange, Expected, Outcome, OutcomeKind, Report, VerdictKind
+from hfexport_bot.schema import (
+    CaseId,
+    CaseReport,
+    EagerChange,
+    Expected,
+    Outcome,
+    OutcomeKind,
+    Report,
+    Tried,
+    VerdictKind,
+)
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
-from hfexport_bot.verdicts.expectations import NONE_EXPECTED, Expectations, is_accepted, must_pass, said_of
+from hfexport_bot.verdicts.expectations import NONE_EXPECTED, is_accepted, must_pass, said_of
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.stability import how_often, is_stable
@@ -31,21 +40,21 @@ def make_cases(
     head: Mapping[CaseId, Outcome],
     accepted: Sequence[AcceptedEntry] = (),
     drift: DriftSettings = DEFAULT_DRIFT,
-    tries: Mapping[CaseId, Tries] | None = None,
+    tried: Mapping[CaseId, Tried] | None = None,
     eager: Mapping[CaseId, EagerChange] | None = None,
-    expectations: Expectations = NONE_EXPECTED,
+    expected_of: Callable[[CaseId], Expected | None] = NONE_EXPECTED.of,
 ) -> tuple[CaseReport, ...]:
     """Compare both sides of every planned case, in the order of the plan.
 
     ``base`` is None when there is no baseline at all (``check``). A case whose class exists on base but has
     no outcome there is ``no-baseline``; one that has none on head counts as a crash. ``accepted`` are the
     entries in force today, see :func:`hfexport_bot.settings.in_force`; ``drift`` says what is one;
-    ``tries`` are all outcomes of the cases that were run again, ``eager`` tells how eager's outputs moved.
-    ``expectations`` are both sides' own entries for failures, accepted findings among them.
+    ``tried`` are all runs of the cases that were run again, ``eager`` tells how eager's outputs moved. ``expected_of``
+    finds the entry, of either side's own, by which a case is expected to fail; accepted findings are among them.
     """
-    again, moved = tries or {}, eager or {}
+    again, moved = tried or {}, eager or {}
     cases = [
-        _case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id), expectations.of(case.id))
+        _case(case, base, head, _accepting(case.id, accepted), drift, again.get(case.id), expected_of(case.id))
         for case in planned
     ]
     return tuple(case.model_copy(update={"eager": moved.get(case.id) or _same_eager(case)}) for case in cases)
@@ -57,7 +66,7 @@ def _case(
     head: Mapping[CaseId, Outcome],
     entry: AcceptedEntry | None,
     drift: DriftSettings,
-    tries: Tries | None,
+    tried: Tried | None,
     expected: Expected | None,
 ) -> CaseReport:
     before = _base_side(case, base)
@@ -78,7 +87,7 @@ def _case(
     facts = Facts(
         accepted=is_accepted(entry is not None, expected),
         must_pass=must_pass(expected, new),
-        stable=tries is None or is_stable(tries),
+        stable=tried is None or is_stable(tried),
         interface_moved=bool(interface),
         drifted=bool(drifted),
         same_graph=same_graph,
@@ -86,8 +95,8 @@ def _case(
     )
     verdict = judge(before, after, facts)
     details = [*interface, *drifted]
-    if tries is not None:
-        details += how_often(tries)
+    if tried is not None:
+        details += how_often(tried)
     if verdict is VerdictKind.CHANGED and old:
         details.append(f"before: {describe(old)}")
     if expected and not (entry and expected.change == "in force"):
@@ -108,6 +117,7 @@ def _case(
         head=new,
         details=tuple(details),
         expected=expected,
+        tried=tried,
     )
 
 

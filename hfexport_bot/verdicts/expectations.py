@@ -31,13 +31,16 @@ class Expectations:
         return _expected(now, "added") if now else None
 
 
+#: Begins the name of an entry of the settings.
+IN_SETTINGS = "accepted"
+
 #: Where nothing is known of any.
 NONE_EXPECTED = Expectations()
 
 
 def of_accepted(entries: Iterable[AcceptedEntry]) -> tuple[Expectation, ...]:
     """The entries of the settings as expectations."""
-    return tuple(Expectation("accepted", each.id, each.reason, each.id) for each in entries)
+    return tuple(Expectation(IN_SETTINGS, each.id, each.reason, each.id) for each in entries)
 
 
 def must_pass(expected: Expected | None, head: Outcome | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hfexport_bot.execution.reruns import Tries
-from hfexport_bot.schema import Outcome, OutcomeKind, VerdictKind
+from hfexport_bot.schema import Outcome, OutcomeKind, Tried, Try, VerdictKind
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.table import Facts, judge
 
@@ -17,25 +17,36 @@ def may_be_chance(base: Outcome, head: Outcome) -> bool:
     return judge(base, head, Facts(alike=signature(base) == signature(head))) in _BY_CHANCE
 
 
-def is_stable(tries: Tries) -> bool:
+def told(tries: Tries) -> Tried:
+    """What a report tells of all runs of a case."""
+    base, head = (tuple(map(told_of, side)) for side in (tries.base, tries.head))
+    return Tried(base=base, head=head)
+
+
+def told_of(outcome: Outcome) -> Try:
+    """What a report tells of one of them."""
+    return Try(kind=outcome.kind, signature=signature(outcome))
+
+
+def is_stable(tried: Tried) -> bool:
     """Whether each side always passed or never did, and two failing sides never failed alike."""
-    if not (_agree(tries.base) and _agree(tries.head)):
+    if not (_agree(tried.base) and _agree(tried.head)):
         return False
-    if OutcomeKind.PASS in (tries.base[0].kind, tries.head[0].kind):
+    if OutcomeKind.PASS in (tried.base[0].kind, tried.head[0].kind):
         return True
-    return not {signature(each) for each in tries.base} & {signature(each) for each in tries.head}
+    return not {each.signature for each in tried.base} & {each.signature for each in tried.head}
 
 
-def how_often(tries: Tries) -> Iterator[str]:
+def how_often(tried: Tried) -> Iterator[str]:
     """``head failed 1 of 3 runs``, for each side that ever failed."""
-    for side, outcomes in (("base", tries.base), ("head", tries.head)):
-        if failed := sum(not _passes(each) for each in outcomes):
-            yield f"{side} failed {failed} of {len(outcomes)} runs"
+    for side, runs in (("base", tried.base), ("head", tried.head)):
+        if failed := sum(not _passes(each) for each in runs):
+            yield f"{side} failed {failed} of {len(runs)} runs"
 
 
-def _agree(outcomes: Sequence[Outcome]) -> bool:
-    return len({_passes(each) for each in outcomes}) == 1
+def _agree(runs: Sequence[Try]) -> bool:
+    return len({_passes(each) for each in runs}) == 1
 
 
-def _passes(outcome: Outcome) -> bool:
-    return outcome.kind is OutcomeKind.PASS
+def _passes(run: Try) -> bool:
+    return run.kind is OutcomeKind.PASS

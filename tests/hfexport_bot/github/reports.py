@@ -62,4 +62,6 @@ def clean() -> Report:
 
 def red(count: int = 1) -> Report:
     """Regressions, each with a cause and a line of its own."""
-    return report(*(case(f"Broken{n}", VerdictKind.REGRESSION, broken(line=n + 1)) for n in range(count)))
+    message = "Broken{}: could not guard on Eq(u0, 1)"
+    heads = [broken(line=n + 1, message=message.format(n)) for n in range(count)]
+    return report(*(case(f"Broken{n}", VerdictKind.REGRESSION, head) for n, head in enumerate(heads)))

@@ -6,6 +6,7 @@ Every request and every response is checked against the published API descriptio
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from openapi_core import Config, OpenAPI
 from openapi_core.exceptions import OpenAPIError
@@ -70,7 +71,8 @@ class _QuietServer(ThreadingHTTPServer):
 class GitHub:
     """The server and what it knows. Used as a context manager; ``url`` is what GITHUB_API_URL would be.
 
-    The token's owner is an app's bot; with ``login`` set, a user. ``rights`` are what the token may write.
+    The token's owner is an app's bot; with ``login`` set, a user. ``rights`` are what the token may write, ``refused``
+    what it may not even read.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -79,11 +81,13 @@ class GitHub:
         self.login = ""
         self.token = "a-token"
         self.rights = {"checks", "pull-requests"}
+        self.refused: set[str] = set()
         self.pulls: list[dict[str, Any]] = []
         self.comments: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.commits: dict[str, list[str]] = {}
         self.permissions: dict[str, str] = {}
+        self.files: dict[tuple[str, str], bytes] = {}  # by commit (empty: the default branch's) and path
         self.activity: dict[str, list[dict[str, Any]]] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
@@ -159,6 +163,7 @@ class GitHub:
                 f"{home}/pulls": self._list_pulls,
                 rf"{home}/pulls/(?P<number>\d+)": self._get_pull,
                 rf"{home}/issues/(?P<number>\d+)/comments": self._list_comments,
+                rf"{home}/contents/(?P<path>[^/]+)": self._get_file,
                 rf"{home}/commits/(?P<sha>\w+)": self._get_commit,
                 rf"{home}/commits/(?P<sha>\w+)/check-runs": self._list_checks,
                 rf"{home}/check-runs/(?P<id>\d+)": self._get_check,
@@ -233,6 +238,17 @@ class GitHub:
             return _error(422, f"No commit found for SHA: {path['sha']}")
         parents = [{"sha": sha} for sha in self.commits[path["sha"]]]
         return 200, component("commit", {"sha": path["sha"], "parents": parents})
+
+    def _get_file(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
+        if "contents" in self.refused:
+            return _error(403, "Resource not accessible by integration")
+        name = unquote(path["path"])
+        content = self.files.get((query.get("ref", ""), name))
+        if content is None:
+            return _error(404, "Not Found")
+        text = base64.encodebytes(content).decode()
+        values = {"type": "file", "encoding": "base64", "content": text, "size": len(content), "path": name}
+        return 200, component("content-file", values)
 
     def _list_checks(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
         found = [

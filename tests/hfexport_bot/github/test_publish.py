@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from hfexport_bot.github.comment import CommentWhen
 from hfexport_bot.github.job import PublishOptions, answer_comment, client_of, publish_report
 from hfexport_bot.github.orders import NotObeyed
 from hfexport_bot.github.publish import Published, Wishes
-from hfexport_bot.schema import NotRun, Report, VerdictKind
+from hfexport_bot.reporting.summary import merge_safety
+from hfexport_bot.schema import Component, Expected, NotRun, OutcomeKind, Report, Revision, Tried, VerdictKind
+from hfexport_bot.verdicts.stability import told_of
+from tests.hfexport_bot.github import reports
 from tests.hfexport_bot.github.payloads import event
-from tests.hfexport_bot.github.reports import clean, red, report
+from tests.hfexport_bot.github.reports import PASS, clean, red, report
 from tests.hfexport_bot.github.server import REPOSITORY, GitHub
 from tests.hfexport_bot.github.test_event import COMMENT, WORKFLOW_RUN, pull_request
 from tests.hfexport_bot.github.test_outputs import read_outputs
@@ -399,3 +403,110 @@ def test_the_client_is_the_jobs(github: GitHub) -> None:
     assert client is not None
     github.login = "ada"
     assert client.get("/user", User).login == "ada"
+
+
+SETTINGS = ".github/hfexport.yml"
+BASE = "c" * 40
+
+
+def forged() -> Report:
+    """A report that claims the best of outcomes that are none of it."""
+    (case,) = red().cases
+    lies = {"verdict": VerdictKind.OK, "outcome": OutcomeKind.PASS, "message": "", "stage": "", "signature": ""}
+    return red().model_copy(update={"cases": (case.model_copy(update=lies),), "fail_on": ()})
+
+
+def test_a_forged_verdict_is_not_published(job: Job, github: GitHub) -> None:
+    assert merge_safety(forged()) == "yes"
+    job.publish(forged())
+    (check,) = github.checks
+    assert check["conclusion"] == "failure"
+    assert check["output"]["title"] == "1 regression in 1 cause · safe to merge: no"
+    (body,) = github.bodies(7)
+    said = "report.json has other verdicts, which its outcomes do not bear out: tiny/Broken0/onnx/dynamic/forward"
+    assert said in body
+    assert "which could falsify them: a green is advice, not proof" in body
+    assert json.loads(job.outputs["counts"])["regression"] == 1
+    written = Report.model_validate_json(Path(job.outputs["report-json"]).read_text())
+    assert written.cases[0].verdict is VerdictKind.REGRESSION
+
+
+def test_findings_are_accepted_by_the_bases_settings_and_by_no_others(job: Job, github: GitHub) -> None:
+    entry = b"accepted:\n  - {id: 'tiny/*', reason: not shipped, expires: 2026-12-31}\n"
+    github.files = {(HEAD, SETTINGS): entry, (MERGE, SETTINGS): entry, ("", SETTINGS): entry}
+    (case,) = red().cases
+    excuse = Expected(entry="accepted (tiny/*)", reason="mine", change="in force")
+    excused = red().model_copy(
+        update={
+            "cases": (case.model_copy(update={"verdict": VerdictKind.KNOWN, "expected": excuse}),),
+            "base": Revision(name="main", sha=MERGE),  # of the change's own choice
+        }
+    )
+    job.publish(excused)
+    assert github.checks[0]["conclusion"] == "failure"
+    github.files[BASE, SETTINGS] = entry
+    job.publish(red(), PublishOptions(today=date(2026, 12, 31)))
+    assert github.checks[0]["conclusion"] == "success"
+    assert "accepted until 2026-12-31: not shipped" in github.checks[0]["output"]["summary"]
+    job.publish(red(), PublishOptions(today=date(2027, 1, 1)))
+    assert github.checks[0]["conclusion"] == "failure"
+    job.publish(red(), PublishOptions(today=date(2026, 12, 31), settings="other.yml"))
+    assert github.checks[0]["conclusion"] == "failure"
+
+
+def test_what_is_red_is_for_the_base_to_say_and_a_report_can_only_add(job: Job, github: GitHub) -> None:
+    moved = PASS.model_copy(update={"components": (Component(name="model", max_abs=1e-2),)})
+    drift = report(reports.case("Moved", VerdictKind.OK, moved))
+    job.publish(drift)
+    assert github.checks[0]["conclusion"] == "success"
+    github.files[BASE, SETTINGS] = b"fail-on: [drift]\n"
+    job.publish(drift)
+    assert github.checks[0]["conclusion"] == "failure"
+    github.files[BASE, SETTINGS] = b"fail-on: [drift]\ndrift: {error-factor: 1000000}\n"
+    job.publish(drift)
+    assert github.checks[0]["conclusion"] == "success"
+    job.publish(drift.model_copy(update={"fail_on": (VerdictKind.OK,)}))
+    assert github.checks[0]["conclusion"] == "failure"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"fail-on: [nothing]", ".github/hfexport.yml (the base): fail-on"),
+        (b"cases: gone.py:build", ""),  # a file that has no part here
+        (None, "403 Resource not accessible by integration; the token lacks the right to do this"),
+    ],
+)
+def test_settings_that_cannot_be_read_excuse_nothing(
+    job: Job, github: GitHub, content: bytes | None, said: str
+) -> None:
+    github.refused = set() if content else {"contents"}
+    github.files[BASE, SETTINGS] = content or b""
+    job.publish(red())
+    summary = github.checks[0]["output"]["summary"]
+    assert ("judged by default settings, since the base's could not be read:" in summary) == bool(said)
+    assert said in summary
+    assert github.checks[0]["conclusion"] == "failure"
+
+
+def test_a_pushs_base_is_what_was_there_before(job: Job, github: GitHub) -> None:
+    values = {"before": BASE, "after": HEAD, "ref": "refs/heads/main", "deleted": False}
+    github.files = {(BASE, SETTINGS): b"accepted: [{id: 'tiny/*', reason: not shipped}]\n"}
+    job.on("push", event("push", values)).publish(red())
+    assert github.checks[0]["conclusion"] == "success"
+
+
+def test_flaky_is_what_the_runs_of_a_case_bear_out(job: Job, github: GitHub) -> None:
+    (case,) = red().cases
+    assert case.head is not None
+    passed, failed = told_of(PASS), told_of(case.head)
+    claims = {
+        (failed, passed, passed): "success",
+        (failed, failed, failed): "failure",
+        (passed, failed, failed): "failure",  # not this case's runs
+    }
+    for head, conclusion in claims.items():
+        again = Tried(base=(passed,) * 3, head=head)
+        told = case.model_copy(update={"verdict": VerdictKind.FLAKY, "tried": again})
+        job.publish(red().model_copy(update={"cases": (told,)}))
+        assert github.checks[0]["conclusion"] == conclusion, head

@@ -19,7 +19,9 @@ def test_it_is_found_by_head_and_repository(github: GitHub, client: Client) -> N
     github.pull(6, SHA, "another/zoo")
     github.pull(7, SHA, FORK)
     github.pull(8, OTHER, FORK, branch="else")
-    assert find_pull_request(client, REPOSITORY, Origin(SHA, FORK, "topic")) == PullRequest(7, SHA, FORK, "topic")
+    found = find_pull_request(client, REPOSITORY, Origin(SHA, FORK, "topic"))
+    assert found == PullRequest(7, SHA, FORK, "topic", "c" * 40)
+    assert found.base == "c" * 40
 
 
 def test_without_a_branch_all_are_looked_at(github: GitHub, client: Client, small_pages: None) -> None:

@@ -30,7 +30,7 @@ def test_a_report_is_read_from_its_file_or_folder(tmp_path: Path) -> None:
         ("{" * 100_000, "Invalid JSON"),
         (red().model_dump_json()[:-9], "Invalid JSON"),
         ("[]", "Input should be an object"),
-        ('{"command": "run", "head": {"name": "x"}, "schema_version": 99}', "schema_version: Input should be 1"),
+        ('{"command": "run", "head": {"name": "x"}, "schema_version": 99}', "schema_version: Input should be 2"),
         ('{"command": "run", "head": {"name": "x"}, "extra": 1}', "extra: Extra inputs are not permitted"),
         ('{"command": "run", "head": {"name": "x"}, "seconds": Infinity}', "seconds: Input should be a finite number"),
         ('{"command": "publish", "head": {"name": "x"}}', "command: Input should be 'run', 'check' or 'sweep'"),

@@ -20,6 +20,7 @@ from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import CaseId, Outcome, Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import make_cases
+from hfexport_bot.verdicts.stability import told
 
 FOLDER = Path(__file__).with_name("golden")
 FOLDERS = sorted(path.parent for path in FOLDER.glob("*/head.json"))
@@ -45,8 +46,8 @@ def report_of(folder: Path) -> Report:
         for path in dict.fromkeys([*after, *before])
     ]
     sides = [{CaseId.parse(path): each for path, each in side.items() if each} for side in (before, after)]
-    tries = {id_: _tries(sides, id_, runs) for id_, runs in _parsed(_read(folder / "again.json")).items()}
-    cases = make_cases(planned, None if base is None else sides[0], sides[1], accepted=accepted, tries=tries)
+    tried = {id_: told(_tries(sides, id_, runs)) for id_, runs in _parsed(_read(folder / "again.json")).items()}
+    cases = make_cases(planned, None if base is None else sides[0], sides[1], accepted=accepted, tried=tried)
     fields = {
         "command": "check" if base is None else "run",
         "base": None if base is None else BASE,

@@ -26,7 +26,7 @@ WITH, WITHOUT = (ENTRY,), ()
 
 def judged(base: Outcome, head: Outcome, expectations: Expectations) -> CaseReport:
     planned = (PlannedCase(CASE, "m", "m", "r"),)
-    (case,) = make_cases(planned, {CASE: base}, {CASE: head}, expectations=expectations)
+    (case,) = make_cases(planned, {CASE: base}, {CASE: head}, expected_of=expectations.of)
     return case
 
 
