@@ -193,7 +193,7 @@ def reproduce(
     process: Process,
     /,
     case_id: str,
-    folder: Path | None,
+    tree: Path | None,
     repo: Path | None,
     rev: str | None,
     keep: Path | None,
@@ -207,12 +207,12 @@ def reproduce(
     from hfexport_bot.verdicts.compare import CLEAN as PASSING
 
     case = parse_case(case_id)
-    if folder is not None and (repo or rev):
+    if tree is not None and (repo or rev):
         raise UsageError("--tree is a folder as it is, --repo and --rev a commit of a repository; give one of both")
     overrides = overrides_of_case(case, **options)
     revision = (repo or Path(), rev or "HEAD") if repo or rev else None
     around = surroundings(process, 1, None, quiet=True)
-    outcome = reproduce_case(case, folder, revision, overrides, around, keep, click.echo)
+    outcome = reproduce_case(case, tree, revision, overrides, around, keep, click.echo)
     return CLEAN if outcome.kind in PASSING else FINDINGS
 
 

@@ -47,6 +47,42 @@ fail_on = click.option(
 )
 
 
+#: The tree of a command that runs one revision.
+tree = click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
+)
+
+
+_disabled = click.option(
+    "--disable-workaround",
+    "disabled",
+    multiple=True,
+    metavar="ID",
+    help="Run without this workaround; may be repeated.",
+)
+
+#: Where models come from and what they run in.
+_environment = (
+    click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        type=click.Choice([each.value for each in Source]),
+        help="Where models and inputs may come from; may be repeated. Default: all, in this order.",
+    ),
+    click.option(
+        "--install",
+        is_flag=True,
+        help="Run in an environment with what the revision's requirements want in other versions than installed.",
+    ),
+    settings_file,
+    click.option("--seconds", type=Amount(86_400), help="Wall time of one case."),
+    click.option("--memory-gb", type=Amount(4_096), help="Memory of one case, GiB."),
+)
+
+
 def comparing(command: _Command) -> _Command:
     """The options of every command that compares two revisions."""
     return _with(
@@ -100,21 +136,7 @@ def running(command: _Command) -> _Command:
             type=click.Choice([each.value for each in Variant]),
             help="Run the models also with this switch of theirs turned; may be repeated.",
         ),
-        click.option(
-            "--source",
-            "sources",
-            multiple=True,
-            type=click.Choice([each.value for each in Source]),
-            help="Where models and inputs may come from; may be repeated. Default: all, in this order.",
-        ),
-        click.option(
-            "--install",
-            is_flag=True,
-            help="Run in an environment with what the revision's requirements want in other versions than installed.",
-        ),
-        settings_file,
-        click.option("--seconds", type=Amount(86_400), help="Wall time of one case."),
-        click.option("--memory-gb", type=Amount(4_096), help="Memory of one case, GiB."),
+        *_environment,
         click.option("--jobs", type=click.IntRange(1), help="Cases at a time over all. Default: the cpus."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON and no table."),
@@ -144,13 +166,7 @@ def exporting(command: _Command) -> _Command:
             help="Who exports: ours, the revision's transformers.exporters (repo), or both. Default: auto, both where "
             "a checkout has them.",
         ),
-        click.option(
-            "--disable-workaround",
-            "disabled",
-            multiple=True,
-            metavar="ID",
-            help="Run without this workaround; may be repeated.",
-        ),
+        _disabled,
     )
 
 
@@ -158,12 +174,7 @@ def reproducing(command: _Command) -> _Command:
     """The options of `reproduce`."""
     return _with(
         command,
-        click.option(
-            "--tree",
-            "folder",
-            type=click.Path(path_type=Path),
-            help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
-        ),
+        tree,
         click.option("--repo", type=click.Path(path_type=Path), help="A folder in a git repository, with --rev."),
         click.option("--rev", metavar="REV", help="The revision of the repository to run; default HEAD."),
         click.option(
@@ -172,23 +183,8 @@ def reproducing(command: _Command) -> _Command:
             metavar="DIR",
             help="A new folder for what each stage made: inputs, traced program, artifact, outputs, logs.",
         ),
-        click.option(
-            "--source",
-            "sources",
-            multiple=True,
-            type=click.Choice([each.value for each in Source]),
-            help="Where model and inputs may come from; may be repeated. Default: all, in this order.",
-        ),
-        click.option(
-            "--disable-workaround",
-            "disabled",
-            multiple=True,
-            metavar="ID",
-            help="Run without this workaround; may be repeated.",
-        ),
-        click.option("--install", is_flag=True, help="Run in an environment with what the requirements want."),
-        click.option("--seconds", type=Amount(86_400), help="Wall time of the case."),
-        click.option("--memory-gb", type=Amount(4_096), help="Memory of the case, GiB."),
+        _disabled,
+        *_environment,
     )
 
 
@@ -199,13 +195,6 @@ reporting = click.option(
     default="hfexport-out",
     show_default=True,
     help="Folder for report.md, report.json and junit.xml.",
-)
-
-#: The tree of a command that runs one revision.
-tree = click.option(
-    "--tree",
-    type=click.Path(path_type=Path),
-    help="A transformers checkout or a folder of modeling files. Default: the installed transformers.",
 )
 
 

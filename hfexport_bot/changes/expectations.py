@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from hfexport_bot.changes.modeling import SourceError, parse
 from hfexport_bot.changes.named import Asked
@@ -22,6 +23,9 @@ _TABLES = {"EXPORT_SKIPS": frozenset[str](), "ONNX_DISABLE_OPTIMIZE": frozenset(
 _SWITCH = "test_torch_exportable"
 _WHOLE_TABLES = re.compile(r"tests/exporters/\w+\.py")
 _MODEL_TEST = re.compile(r"tests/models/(?P<model>[^/]+)/test_modeling_\w+\.py")
+#: What a change does to an entry.
+Change = Literal["added", "removed"]
+
 _CLASS_NAME = re.compile(r"[A-Z]\w*")
 
 
@@ -140,14 +144,18 @@ def _of_test(module: ast.Module, source: bytes, model: str, path: str) -> Iterat
 
 def changed_expectations(base: StoredTree, head: StoredTree) -> dict[str, Expectation]:
     """The entries that a change adds or removes, each with why its models are run."""
+    return {f"{entry} was {change} in {entry.path}": entry for entry, change in entry_changes(base, head)}
+
+
+def entry_changes(base: StoredTree, head: StoredTree) -> list[tuple[Expectation, Change]]:
+    """The entries that a change adds or removes."""
     before, now = base.blobs(), head.blobs()
     paths = [path for path in expectation_files({*before, *now}) if before.get(path) != now.get(path)]
     sides = [{str(each): each for each in read_expectations(tree, paths)} for tree in (base, head)]
-    found = {}
-    for name in sorted(sides[0].keys() ^ sides[1].keys()):
-        entry = (sides[0] | sides[1])[name]
-        found[f"{name} was {'added' if name in sides[1] else 'removed'} in {entry.path}"] = entry
-    return found
+    return [
+        (sides[1][name], "added") if name in sides[1] else (sides[0][name], "removed")
+        for name in sorted(sides[0].keys() ^ sides[1].keys())
+    ]
 
 
 def with_expectations(asked: Asked, base: StoredTree, head: StoredTree) -> Asked:

@@ -8,7 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from hfexport_bot.audit import Trials
-from hfexport_bot.changes.expectations import changed_expectations, expectation_files, read_expectations
+from hfexport_bot.changes.expectations import (
+    Change,
+    Expectation,
+    changed_expectations,
+    entry_changes,
+    expectation_files,
+    read_expectations,
+)
 from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import as_given, has_exporters
@@ -37,7 +44,7 @@ from hfexport_bot.preparation import (
 )
 from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.sample import recorded_seconds, take_sample, without_done
-from hfexport_bot.schema import Engine, Layout, Report, Revision, RunnerSetup, Shard
+from hfexport_bot.schema import Engine, EngineChoice, Layout, Report, Revision, RunnerSetup, Shard
 from hfexport_bot.settings import (
     Hooks,
     Overrides,
@@ -50,7 +57,7 @@ from hfexport_bot.settings import (
 from hfexport_bot.shards import Plan, own_version, pack
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
-from hfexport_bot.verdicts.expectations import Expectations, of_accepted
+from hfexport_bot.verdicts.expectations import Expectations, changed_accepted, of_accepted, untried
 from hfexport_bot.verdicts.exporter_targets import lost_targets
 from hfexport_bot.verdicts.reaching import reach_more, share_of
 from hfexport_bot.verdicts.stability import may_be_chance, told
@@ -110,7 +117,7 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(*selection.notes, *late, *_lost_exporters(engines, layout, base_tree, head_tree)),
         sample=taken.sample,
-        rerun=rerun_of(as_given(git.top, not repo.is_absolute()) if git.top else ".", overrides),
+        rerun=rerun_of(_as_given(git, repo), overrides, pair.head),
         modules=tuple(sorted({file.module for file in files})),
     )
 
@@ -172,7 +179,9 @@ def run_change(
     if first and not prepared.failure:
         about.on_installed(Overrides(seconds=settings.limits.wall_seconds), around)
     accepted, expired = in_force(settings.accepted, around.today)
-    expected = _expectations(plan, planned, GitTree(git, base_sha), head_tree, around)
+    base_tree = GitTree(git, base_sha)
+    expected = _expectations(plan, planned, base_tree, head_tree, around)
+    changed = _changed_entries(plan, base_tree, head_tree, around) if first else ()
     tried = {id_: told(tries) for id_, tries in result.tries.items()}
     report = Report(
         command="run",
@@ -195,6 +204,7 @@ def run_change(
         shard=shard,
         unmet=prepared.unmet,
         audit=about.report(plan.head),
+        untried=untried(changed, [case.id for case in (*plan.cases, *planned)]),
     )
     return Finished(report, report.failure)
 
@@ -209,6 +219,24 @@ def _expectations(
         paths = expectation_files({*base.blobs(), *head.blobs()}, {case.id.model for case in planned})
         entries = [(*own, *read_expectations(tree, paths)) for own, tree in zip(entries, (base, head), strict=True)]
     return Expectations(*entries)
+
+
+def _changed_entries(
+    plan: Plan, base: GitTree, head: GitTree, around: Surroundings
+) -> list[tuple[Expectation, Change]]:
+    """The entries for expected failures that a change adds or removes."""
+    sides = [
+        of_accepted(in_force(each, around.today)[0]) for each in (plan.settings.accepted, plan.settings.head_accepted)
+    ]
+    theirs = plan.layout is Layout.TRANSFORMERS and plan.settings.engine is not EngineChoice.OWN
+    return [*changed_accepted(*sides), *(entry_changes(base, head) if theirs else ())]
+
+
+def _as_given(git: Git, repo: Path) -> str:
+    """A repository as whoever named it would name it again; the one that they are in has no other name."""
+    if git.top is None or repo.is_absolute():
+        return str(git.top or repo)
+    return "." if Path.cwd().is_relative_to(git.top) else as_given(git.top, relative=True)
 
 
 def _commits(git: Git, plan: Plan) -> tuple[str, str]:

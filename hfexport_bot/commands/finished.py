@@ -9,7 +9,7 @@ from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, OutcomeKind, Report, Rerun
-from hfexport_bot.settings import AcceptedEntry, Overrides, Settings
+from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry, Overrides, Settings
 
 #: Files, and cases, that a note names.
 _SHOWN = 5
@@ -63,10 +63,11 @@ def failure_of(result: SessionResult) -> str:
     return ""
 
 
-def rerun_of(tree: str, overrides: Overrides) -> Rerun:
+def rerun_of(tree: str, overrides: Overrides, rev: str = "") -> Rerun:
     """What the command that reproduces a case is given."""
+    settings = overrides.settings if overrides.settings != SETTINGS_PATH else ""
     asked = overrides.model_dump(include={"sources", "disabled_workarounds", "install", "seconds", "memory_gb"})
-    return Rerun(tree=tree, **asked)
+    return Rerun(tree=tree, rev=rev, settings=settings, **asked)
 
 
 def require_cases(planned: Sequence[PlannedCase], names: Sequence[str]) -> None:

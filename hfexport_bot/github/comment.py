@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from hfexport_bot.github.answers import Comment, User
 from hfexport_bot.github.client import Client, GitHubError, NotFound
+from hfexport_bot.reporting.expectations import to_heed
 from hfexport_bot.reporting.markdown import MAX_CHARS, render
 from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import Report
@@ -47,7 +48,7 @@ class Written:
 
 def make_body(report: Report, when: CommentWhen, footer: str) -> Body:
     """The comment on a report; with nothing to act on, one that says that earlier findings are resolved."""
-    wanted = when is CommentWhen.ALWAYS or bool(report.failure or cases_to_act_on(report))
+    wanted = when is CommentWhen.ALWAYS or bool(report.failure or cases_to_act_on(report) or to_heed(report))
     say = _found if wanted else _resolved
     # How long it took is no news: two runs of one commit never take the same time.
     news = say(report.model_copy(update={"seconds": 0.0}))

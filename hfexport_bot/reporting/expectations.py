@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from hfexport_bot.reporting.summary import plural
-from hfexport_bot.schema import CaseReport, OutcomeKind
-from hfexport_bot.verdicts.expectations import NOT_NEEDED
+from hfexport_bot.schema import CaseReport, OutcomeKind, Report
+from hfexport_bot.verdicts.expectations import NOT_NEEDED, TELLS_NOTHING
+
+NOT_TRIED = "not tried"
 
 
 class ExpectationLine(NamedTuple):
@@ -18,20 +19,28 @@ class ExpectationLine(NamedTuple):
     reason: str
 
 
-def expectation_lines(cases: Iterable[CaseReport]) -> tuple[ExpectationLine, ...]:
-    """A line for each entry that was added or removed and has a case, in the order of the report."""
+def expectation_lines(report: Report) -> tuple[ExpectationLine, ...]:
+    """A line for each entry that was added or removed: first those with a case, in the order of the report."""
     groups: dict[tuple[str, str, str], list[CaseReport]] = {}
-    for case in cases:
+    for case in report.cases:
         expected = case.expected
         if expected is not None and expected.change != "in force" and case.head is not None:
             groups.setdefault((expected.entry, expected.change, expected.reason), []).append(case)
     return tuple(
         ExpectationLine(entry, f"{change}: {_said(change, group)}", reason)
         for (entry, change, reason), group in groups.items()
-    )
+    ) + tuple(ExpectationLine(each.entry, f"{each.change}, {NOT_TRIED}", each.reason) for each in report.untried)
+
+
+def to_heed(report: Report) -> bool:
+    """Whether the change's author should look at an entry: one that is not needed, or that nothing tells of."""
+    return any(line.said.endswith((NOT_NEEDED, NOT_TRIED)) for line in expectation_lines(report))
 
 
 def _said(change: str, cases: list[CaseReport]) -> str:
+    cases = [case for case in cases if case.outcome not in TELLS_NOTHING]
+    if not cases:
+        return NOT_TRIED
     failing = sum(case.outcome is not OutcomeKind.PASS for case in cases)
     count = f"{failing:,} of {plural(len(cases), 'case')}"
     if change == "removed":

@@ -159,9 +159,9 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             cases = [case for case in report.cases if case.verdict is verdict]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
+    yield Section("Expectations", "entry", expectation_lines(report), _expectation, part=0.1)
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
     yield Section("Eager outputs, on base's weights and inputs", "model", eager_changes(report.cases), _eager)
-    yield Section("Expectations", "entry", expectation_lines(report.cases), _expectation)
     yield Section("Workarounds that this change is about", "line", audit_items(report.audit), str)
     yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)

@@ -9,12 +9,17 @@ from hfexport_bot.schema import REPO_PREFIX, CaseId, Engine, EngineChoice, Repor
 
 
 def reproduce(case: CaseId, again: Rerun) -> str:
-    """The `reproduce` of one case with what it was run with, quoted for a shell; of the folder's files as they are."""
+    """The `reproduce` of one case with what it was run with, quoted for a shell: of a commit of the repository that the
+    shell is in, or of a folder's files as they are."""
     disabled = again.disabled_workarounds
     if case.engine is Engine.OWN:  # which knows nothing of the other's, and they would be refused
         disabled = tuple(name for name in disabled if not name.startswith(REPO_PREFIX))
     given = _given(again.model_copy(update={"disabled_workarounds": disabled}))
-    options = [*(["--tree", again.tree] if again.tree else []), *given]
+    if again.rev:
+        where = [*(["--repo", again.tree] if again.tree not in ("", ".") else []), "--rev", again.rev]
+    else:
+        where = ["--tree", again.tree] if again.tree else []
+    options = [*where, *given]
     words = [*options, "--", str(case)] if str(case).startswith("-") else [str(case), *options]
     return shlex.join(["hfexport-bot", "reproduce", *words])
 
@@ -44,6 +49,8 @@ def _given(again: Rerun) -> Iterator[str]:
         yield from ("--source", source.value)
     for workaround in again.disabled_workarounds:
         yield from ("--disable-workaround", workaround)
+    if again.settings:
+        yield from ("--settings", again.settings)
     if again.install:
         yield "--install"
     if again.seconds is not None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hfexport_bot.reporting.audits import audit_line, by_need, named_versions
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
+from hfexport_bot.reporting.expectations import expectation_lines
 from hfexport_bot.reporting.summary import (
     cell,
     column_title,
@@ -55,6 +56,10 @@ def print_report(report: Report, console: Console) -> None:
     for case, said in changes[:SHOWN]:
         _print(console, f"eager: {plain(case.id.class_name)}: {plain(said, 400)}", "cyan")
     _print_rest(len(changes), "more models whose eager outputs changed", console)
+    entries = expectation_lines(report)
+    for entry in entries[:SHOWN]:
+        _print(console, f"expectation: {plain(entry.entry)}, {entry.said}", "yellow")
+    _print_rest(len(entries), "more expectations that the change adds or removes", console)
     if report.audit is not None:
         _print_audit(report.audit, console)
     for item in report.not_run[:SHOWN]:

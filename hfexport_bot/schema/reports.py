@@ -107,9 +107,13 @@ class Unreached(Record):
 
 class Rerun(Record):
     """What a case is run again with, beside its id: the folder that its models are in, as the command line takes it
-    (empty: the installed transformers), and the options that were given. ``out`` is the folder of the report."""
+    (empty: the installed transformers), and the options that were given. With ``rev`` the folder is a repository, and
+    that commit of it is what ran. ``settings`` is the path of its settings file, where that is not the usual one.
+    ``out`` is the folder of the report."""
 
     tree: Said = ""
+    rev: Said = ""
+    settings: Said = ""
     out: Said = "hfexport-out"
     sources: tuple[Source, ...] = ()
     disabled_workarounds: tuple[Said, ...] = ()
@@ -158,7 +162,8 @@ class Report(Record):
     some of the affected classes were run. ``shard``: these are some of a plan's cases. A ``sweep`` runs the models of
     one revision, as ``check`` does, but is judged as ``run`` is, against an earlier sweep. ``unmet``: what head, and
     not base, asks to be installed and did not run with: ``onnxscript 0.7.1``, or a line on what cannot be installed.
-    ``audit``: of the workarounds that the change is about, on head; None where it is about none."""
+    ``audit``: of the workarounds that the change is about, on head; None where it is about none. ``untried`` are the
+    entries for expected failures that the change adds or removes, and that none of its cases is for."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
     command: Literal["run", "check", "sweep"]
@@ -177,6 +182,7 @@ class Report(Record):
     shard: Shard | None = None
     unmet: tuple[Said, ...] = ()
     audit: Audit | None = None
+    untried: tuple[Expected, ...] = ()
 
     @property
     def compared(self) -> bool:

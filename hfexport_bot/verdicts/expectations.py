@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from hfexport_bot.changes.expectations import Expectation
+from hfexport_bot.changes.expectations import Change, Expectation
 from hfexport_bot.schema import CaseId, Expected, Outcome, OutcomeKind
 from hfexport_bot.settings import AcceptedEntry
 
@@ -31,6 +32,9 @@ class Expectations:
         return _expected(now, "added") if now else None
 
 
+#: Outcomes by which an entry for a failure was not tried.
+TELLS_NOTHING = frozenset({OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC})
+
 #: Begins the name of an entry of the settings.
 IN_SETTINGS = "accepted"
 
@@ -43,10 +47,21 @@ def of_accepted(entries: Iterable[AcceptedEntry]) -> tuple[Expectation, ...]:
     return tuple(Expectation(IN_SETTINGS, each.id, each.reason, each.id) for each in entries)
 
 
+def changed_accepted(base: Sequence[Expectation], head: Sequence[Expectation]) -> Iterable[tuple[Expectation, Change]]:
+    """The entries of the settings that a change adds or removes."""
+    for entries, others, change in ((base, head, "removed"), (head, base, "added")):
+        names = {each.name for each in others}
+        yield from ((each, cast(Change, change)) for each in entries if each.name not in names)
+
+
+def untried(changed: Iterable[tuple[Expectation, Change]], cases: Collection[CaseId]) -> tuple[Expected, ...]:
+    """The entries that a change adds or removes and that are for none of the cases."""
+    return tuple(_expected(entry, change) for entry, change in changed if not any(map(entry.covers, cases)))
+
+
 def must_pass(expected: Expected | None, head: Outcome | None) -> bool:
     """Whether a case has to pass since its entry was removed; what could not be tried on head tells nothing."""
-    tells_nothing = head is None or head.kind in (OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC)
-    return expected is not None and expected.change == "removed" and not tells_nothing
+    return expected is not None and expected.change == "removed" and head is not None and head.kind not in TELLS_NOTHING
 
 
 def is_accepted(by_settings: bool, expected: Expected | None) -> bool:

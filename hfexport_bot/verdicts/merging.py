@@ -68,6 +68,7 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         sample=plan.sample,
         unmet=tuple(dict.fromkeys(text for each in there for text in each.unmet)),
         audit=_audit(plan, there),
+        untried=tuple(dict.fromkeys(entry for each in there for entry in each.untried)),
     )
 
 

@@ -179,3 +179,26 @@ def test_variants_run_on_the_runners_of_the_first_run(change: Callable[..., Path
     assert [side for side, _, _ in asked] == ["head", "base", "head", "head", "base"]
     assert [any(surveyed) for _, _, surveyed in asked] == [False, False, True, False, False]
     assert (len(opened), len({key for _, key, _ in asked})) == (1, 2), "a runner a side, for everything"
+
+
+def test_an_entry_for_failures_that_comes_or_goes_without_a_case_is_told(repository: Any, tmp_path: Path) -> None:
+    tables = "tests/exporters/test_exporters.py"
+    repository.commit(
+        {
+            "src/transformers/models/a/modeling_a.py": MODEL.format(1),
+            "src/transformers/exporters/__init__.py": "",
+            tables: 'EXPORT_SKIPS = {"all": {"AModel": "no", "GoneModel": "x"}}',
+            SETTINGS: "backends: [onnx]\naccepted: [{id: 'zoo/*', reason: later}, {id: 'a/*', reason: kept}]",
+        }
+    )
+    settings = "backends: [onnx]\naccepted: [{id: 'b/*', reason: new}, {id: 'a/*', reason: kept}]"
+    repository.commit({tables: 'EXPORT_SKIPS = {"all": {}}', SETTINGS: settings})
+    report = compare_revisions(repository.path, "HEAD~1", "HEAD", Overrides(), Outside().around).report
+    assert {each.entry: each.change for each in report.untried} == {
+        "accepted (zoo/*)": "removed",
+        "accepted (b/*)": "added",
+        'EXPORT_SKIPS["all"]["GoneModel"]': "removed",
+    }
+    (case,) = (case for case in report.cases if case.id.engine.value == "repo")
+    assert case.expected is not None
+    assert (case.expected.entry, case.expected.change) == ("accepted (a/*)", "in force")

@@ -66,7 +66,7 @@ def run(command: str, *arguments: str) -> tuple[Runner, str]:
 
 
 #: One case warms up for its own backend only, alone, and has logs of its own.
-WARM = {"backends": (), "jobs": 1, "log_dir": None}
+WARM = {"backends": (), "engines": (), "jobs": 1, "log_dir": None}
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ def test_the_installed_transformers_is_checked_again(options: Sequence[str], tmp
 @pytest.mark.parametrize("files", [CHECKOUT, OWN])
 @pytest.mark.parametrize("inside", ["", "src"])
 def test_a_case_of_a_run_is_checked_on_head(
-    files: Mapping[str, str], options: Sequence[str], inside: str, repository: Any, monkeypatch: Any
+    files: Mapping[str, str], options: Sequence[str], inside: str, repository: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     repository.commit(dict(files))
     base = repository.commit({"src/other.txt": "", **{p: t.format(2) for p, t in files.items() if "modeling_" in p}})
@@ -127,11 +127,36 @@ def test_a_case_of_a_run_is_checked_on_head(
     monkeypatch.chdir(repository.path / inside)
     before, _ = run("run", "--base", f"{base}~1", *options)
     report = Report.model_validate_json(Path("out/report.json").read_text())
+    head = repository.git("rev-parse", "HEAD")
+    # Somebody else, who has moved on and knows nothing but the commit.
+    repository.commit({p: "" for p in files if "modeling_" in p})
+    repository.git("clone", "-q", ".", str(tmp_path / "clone"))
+    (tmp_path / "clone" / "out").mkdir()
+    (tmp_path / "clone" / "out" / "report.md").write_text("")
+    monkeypatch.chdir(tmp_path / "clone")
     for case in before.asked:
-        again, _ = run(*shlex.split(reproduce(case, report.rerun))[1:])
+        command = reproduce(case, report.rerun)
+        assert f"--rev {head}" in command
+        assert "--repo" not in command
+        assert "--tree" not in command
+        again, _ = run(*shlex.split(command)[1:])
         assert case in again.asked
         elsewhere = {**WARM, "tree": None, "log_dir": None, "jobs": 1, "watched": {}}
         assert again.setup.model_copy(update=elsewhere) == before.setup.model_copy(update=elsewhere)
+
+
+def test_another_repository_and_settings_file_are_named(repository: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    repository.commit({"zoo/modeling_a.py": MODEL.format(1), "other.yml": "backends: [onnx]"})
+    repository.commit({"zoo/modeling_a.py": MODEL.format(2)})
+    monkeypatch.chdir(tmp_path)
+    run("run", "--repo", str(repository.path), "--base", "HEAD~1", "--settings", "other.yml")
+    report = Report.model_validate_json(Path("out/report.json").read_text())
+    command = reproduce(report.cases[0].id, report.rerun)
+    assert shlex.split(command)[3:] == [
+        *("--repo", str(repository.path), "--rev", report.head.sha, "--settings", "other.yml")
+    ]
+    again, _ = run(*shlex.split(command)[1:])
+    assert again.asked == [report.cases[0].id]
 
 
 def test_what_needs_no_option_has_none() -> None:

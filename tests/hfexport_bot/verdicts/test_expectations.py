@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hfexport_bot.changes.expectations import Expectation
+from hfexport_bot.github.comment import CommentWhen, make_body
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.expectations import expectation_lines
 from hfexport_bot.reporting.markdown import render
-from hfexport_bot.schema import Backend, CaseId, CaseReport, Engine, Outcome, OutcomeKind, Report, Revision
+from hfexport_bot.schema import Backend, CaseId, CaseReport, Engine, Expected, Outcome, OutcomeKind, Report, Revision
 from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import Expectations, of_accepted
@@ -75,9 +76,19 @@ def test_the_report_tells_what_came_and_went() -> None:
         judged(PASS, PASS, Expectations(WITHOUT, (OTHER,))),
         judged(PASS, FAIL, Expectations(WITH, WITH)),
     )
-    assert [line.said for line in expectation_lines(cases)] == [
+    gone = Expected(entry="accepted (zoo/*)", reason="later", change="removed")
+    report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=cases, untried=(gone,))
+    assert [line.said for line in expectation_lines(report)] == [
         "removed: 1 of 1 case still do not pass",
         "added: the entry is not needed: it passes",
+        "removed, not tried",
     ]
-    text = render(Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=cases))
+    text = render(report)
+    assert "- `accepted (zoo/*)`, removed, not tried (`later`)\n" in text
+    assert text in make_body(report, CommentWhen.ON_FINDING, "").text
+    needed, idle = judged(FAIL, FAIL, Expectations(WITHOUT, WITH)), judged(NONE, NONE, Expectations(WITH, ()))
+    assert idle.verdict == "known"
+    for case, untried, wanted in ((cases[1], (), True), (needed, (), False), (idle, (), True), (needed, (gone,), True)):
+        told = report.model_copy(update={"cases": (case,), "untried": untried})
+        assert make_body(told, CommentWhen.ON_FINDING, "").wanted is wanted, expectation_lines(told)
     assert '- `EXPORT_SKIPS["onnx"]["AModel"]`, removed: 1 of 1 case still do not pass (`no kernel`)' in text
