@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from exporters import Artifact
 from exporters.dynamo.pytree import register_cache_pytrees
 from exporters.leaves import named_leaves
 from exporters.skips import find_skip
@@ -185,7 +186,7 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
     keep.tensors("eager_outputs", reference)
     note_eager(case, reference, stages)
     dynamic = case_id.shapes is Shapes.DYNAMIC
-    artifact = export(
+    exported = export(
         case,
         case_id.backend,
         engine=case_id.engine,
@@ -194,9 +195,11 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         on_stage=stages.begin,
         on_trace=partial(_traced, case_id, setup, stages, keep),
     )
-    keep.artifact("model", artifact)
+    if isinstance(exported, RepoParts):
+        return _parts(exported, setup, stages, keep, dynamic, notes)
+    keep.artifact("model", exported)
     checked = check(
-        artifact,
+        exported,
         case,
         reference,
         dynamic=dynamic,
@@ -204,8 +207,28 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         on_stage=stages.begin,
         clean=partial(clean, setup=setup),
     )
-    keep.outputs("runtime_outputs", artifact, case.inputs)
-    return checked, artifact.workarounds, notes
+    keep.outputs("runtime_outputs", exported, case.inputs)
+    return checked, exported.workarounds, notes
+
+
+def _parts(
+    parts: RepoParts, setup: RunnerSetup, stages: Progress, keep: Keeper, dynamic: bool, notes: list[str]
+) -> _Found:
+    """What comes of parts that are judged one by one."""
+    for name, artifact in parts.artifacts.items():
+        keep.artifact(name, artifact)
+    checked = check_parts(
+        parts, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(clean, setup=setup)
+    )
+    return checked, _hits(parts.artifacts), [*notes, *parts.notes]
+
+
+def _hits(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
+    """How often each workaround acted, all components together."""
+    hits: Counter[str] = Counter()
+    for artifact in artifacts.values():
+        hits.update(artifact.workarounds)
+    return dict(hits)
 
 
 def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progress) -> _Found:
@@ -231,18 +254,15 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
         raise CaseEnded(outcome.model_copy(update={"kind": OutcomeKind.UNSUPPORTED, "notes": tuple(notes)})) from error
+    if isinstance(exported, RepoParts):
+        return _parts(exported, setup, stages, keep, dynamic, notes)
     for name, artifact in exported.artifacts.items():
         keep.artifact(name, artifact)
     notes += getattr(exported, "notes", ())
-    said = partial(clean, setup=setup)
-    if isinstance(exported, RepoParts):
-        checked = check_parts(exported, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=said)
-    else:
-        checked = check_generation(exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=said)
-    hits: Counter[str] = Counter()
-    for artifact in exported.artifacts.values():
-        hits.update(artifact.workarounds)
-    return checked, dict(hits), notes
+    checked = check_generation(
+        exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(clean, setup=setup)
+    )
+    return checked, _hits(exported.artifacts), notes
 
 
 def _traced(case_id: CaseId, setup: RunnerSetup, stages: Progress, keep: Keeper, program: ExportedProgram) -> None:

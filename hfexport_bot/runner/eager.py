@@ -36,9 +36,16 @@ def run_eager(model: torch.nn.Module, inputs: Mapping[str, Any], seed: int) -> O
 
 
 def copied(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """``inputs`` with tensors of their own."""
-    found: dict[str, Any] = pytree.tree_map_only(torch.Tensor, torch.clone, dict(inputs))
+    """``inputs`` with tensors of their own, laid out in memory as they are."""
+    found: dict[str, Any] = pytree.tree_map_only(torch.Tensor, lambda value: _laid_out(value, value), dict(inputs))
     return found
+
+
+def _laid_out(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of ``like``, of the same shape: a graph of torch.export may take no others."""
+    if like.is_contiguous() or 0 in like.stride():
+        return value.clone()
+    return torch.empty_strided(like.shape, like.stride(), dtype=value.dtype, device=value.device).copy_(value)
 
 
 def same(left: Outputs, right: Outputs) -> bool:
@@ -100,7 +107,7 @@ def reactions(model: torch.nn.Module, inputs: Mapping[str, Any], reference: Outp
 def changed_inputs(inputs: Mapping[str, Any], seed: int) -> dict[str, list[dict[str, Any]]]:
     """For each tensor input with more than one element, ``inputs`` with that one changed, in one or two ways."""
     return {
-        name: [{**inputs, name: changed} for changed in _changes(name, value, seed)]
+        name: [{**inputs, name: _laid_out(changed, value)} for changed in _changes(name, value, seed)]
         for name, value in inputs.items()
         if isinstance(value, torch.Tensor) and value.numel() >= 2
     }

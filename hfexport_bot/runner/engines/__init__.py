@@ -27,16 +27,20 @@ def export(
     engine: Engine,
     dynamic: bool,
     disabled: Collection[str],
-    on_stage: Callable[[str], None],
+    on_stage: Callable[[str, str], None],
     on_trace: OnTrace | None = None,
-) -> Artifact:
-    """Export a case's forward; ``on_trace`` is told of the traced program, before anything changes it.
+) -> Artifact | RepoParts:
+    """Export a case's forward; ``on_trace`` is told of the traced program, before anything changes it, ``on_stage`` of
+    a stage and, where there are several, its component.
 
     Raises ``exporters.StageError``, and `NoEngine` where the engine is not there.
     """
-    exporting = export_repo if engine is Engine.REPO else export_own
     own = _those_of(engine, disabled)
-    return exporting(case, backend, dynamic=dynamic, disabled=own, on_stage=on_stage, on_trace=on_trace)
+    if engine is Engine.REPO:
+        return export_repo(case, backend, dynamic=dynamic, disabled=own, on_stage=on_stage, on_trace=on_trace)
+    return export_own(
+        case, backend, dynamic=dynamic, disabled=own, on_stage=lambda stage: on_stage(stage, ""), on_trace=on_trace
+    )
 
 
 def export_generation(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,12 +20,15 @@ from hfexport_bot.runner.engines.artifact import Prepare, RepoArtifact, is_plain
 from hfexport_bot.runner.engines.cache_nodes import CacheNodes
 from hfexport_bot.runner.engines.observed import Observer, Traced
 from hfexport_bot.runner.engines.package import ExportersPackage
-from hfexport_bot.runner.engines.parts import RepoParts, part_cases
+from hfexport_bot.runner.engines.parts import SPLIT_GENERATION, RepoParts, forward_split, part_cases
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend
 
 #: Its function that makes further inputs of the given ones, in place.
 _PREPARE = "precompute_export_inputs"
+
+#: Name of a model that is exported as it is.
+_WHOLE = "model"
 
 #: The parts that our generation loop can run.
 _DRIVEN = {"prefill", "decode"}
@@ -56,34 +61,38 @@ def export_repo(
     *,
     dynamic: bool,
     disabled: Collection[str],
-    on_stage: Callable[[str], None],
+    on_stage: Callable[[str, str], None],
     on_trace: OnTrace | None = None,
     package: ExportersPackage | None = None,
-) -> RepoArtifact:
-    """Export a case with the revision's own exporters.
+) -> RepoArtifact | RepoParts:
+    """Export a case with the revision's own exporters: whole, or in the parts that they split its model into.
 
     Raises ``StageError`` for what they raise, `NoEngine` where there are none.
     """
     package = package or ExportersPackage.find()
     exporter = package.exporter(backend)
     config = package.config(backend, exporter, dynamic=dynamic)
-    observer = Observer(package, backend, lambda stage, component: on_stage(stage), on_trace)
+    observer = Observer(package, backend, on_stage, on_trace)
     register_cache_pytrees(case.model)  # for the names of what they flatten in their own way
     nodes = CacheNodes()
     model = copy.deepcopy(case.model)  # they may leave it changed, and eager must stay as it was
-    given = dict(case.inputs)
-    result = _exported(
-        observer, nodes, disabled, lambda: exporter.export(model, _copied(given), config=config), package, backend
-    )
-    if len(observer.traced) != 1:
-        raise _untraced(observer, backend, 1)
-    prepare, made, constants = _preparation(package, model, given)
-    program = next(iter(_programs(result).values()))
-    artifact = make_artifact(
-        backend, program, observer.traced[0], nodes, constants=constants, made=made, prepare=prepare
-    )
-    artifact.workarounds = dict(observer.hits)
-    return artifact
+    split = forward_split(package, model)
+
+    def exported() -> dict[str, Any]:
+        own = replace(case, model=model, probes={})
+        parts = {_WHOLE: own} if split is None else part_cases(split, own)
+        observer.parts = () if split is None else tuple(parts)
+        return {part: exporter.export(each.model, _copied(each.inputs), config=config) for part, each in parts.items()}
+
+    results = _exported(observer, nodes, disabled, exported, package, backend)
+    if len(observer.traced) != len(results):
+        raise _untraced(observer, backend, len(results))
+    programs = {part: next(iter(_programs(result).values())) for part, result in results.items()}
+    cases = {_WHOLE: case} if split is None else part_cases(split, case)
+    artifacts = _artifacts(package, cases, backend, programs, observer.traced, nodes)
+    artifacts[next(iter(artifacts))].workarounds = dict(observer.hits)
+    note = "transformers.exporters takes the model in parts, each judged on its own; what joins them is not exported"
+    return artifacts[_WHOLE] if split is None else RepoParts(artifacts, cases, (note,))
 
 
 def export_generation_repo(
@@ -124,40 +133,40 @@ def export_generation_repo(
     programs = _programs(result)
     if len(observer.traced) != len(programs):
         raise _untraced(observer, backend, len(programs))
-    traces = dict(zip(programs, observer.traced, strict=True))
-    artifacts = {part: make_artifact(backend, programs[part], traces[part], nodes, constants={}) for part in programs}
+    artifacts = {
+        part: make_artifact(backend, program, traced, nodes, constants={})
+        for (part, program), traced in zip(programs.items(), observer.traced, strict=True)
+    }
     try:
         _require_driven(name, artifacts, case)
         encoder, start = _stand_in_encoder(case, dynamic) if model.config.is_encoder_decoder else (None, None)
         generation: RepoGeneration | RepoParts = RepoGeneration(artifacts, encoder, ending_of(case.model, start=start))
     except CannotDrive as error:
-        generation = _judged_apart(package, case, settings, backend, programs, traces, nodes, str(error))
+        split = package.function(SPLIT_GENERATION)
+        cases = {} if split is None else part_cases(functools.partial(split, **settings), case)
+        if cases.keys() != programs.keys():
+            raise
+        artifacts = _artifacts(package, cases, backend, programs, observer.traced, nodes)
+        generation = RepoParts(artifacts, cases, (f"each part was judged on its own: {error}",))
     # The registries do not tell parts apart.
     generation.artifacts[next(iter(programs))].workarounds = dict(observer.hits)
     return generation
 
 
-def _judged_apart(
+def _artifacts(
     package: ExportersPackage,
-    case: ModelCase,
-    settings: Mapping[str, Any],
+    cases: Mapping[str, ModelCase],
     backend: Backend,
     programs: Mapping[str, Any],
-    traces: Mapping[str, Traced],
+    traced: Sequence[Traced],
     nodes: CacheNodes,
-    reason: str,
-) -> RepoParts:
-    """The parts with the inputs that each is called with. Raises `CannotDrive` for parts that are called with none."""
-    cases = part_cases(package, case, settings)
-    if cases.keys() != programs.keys():
-        raise CannotDrive(reason)
+) -> dict[str, RepoArtifact]:
+    """The programs with what their exporters make of the inputs that each is called with."""
     artifacts = {}
-    for part, program in programs.items():
+    for (part, program), trace in zip(programs.items(), traced, strict=True):
         prepare, made, constants = _preparation(package, cases[part].model, cases[part].inputs)
-        artifacts[part] = make_artifact(
-            backend, program, traces[part], nodes, constants=constants, made=made, prepare=prepare
-        )
-    return RepoParts(artifacts, cases, (f"each part was judged on its own: {reason}",))
+        artifacts[part] = make_artifact(backend, program, trace, nodes, constants=constants, made=made, prepare=prepare)
+    return artifacts
 
 
 def _exported(

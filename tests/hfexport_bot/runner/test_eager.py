@@ -13,6 +13,7 @@ from torch import nn
 from hfexport_bot.runner.eager import (
     MIN_REACTION,
     changed_inputs,
+    copied,
     perturbed_outputs,
     reactions,
     run_eager,
@@ -280,3 +281,15 @@ def test_a_change_that_moves_the_shape_or_an_integer_is_noticed() -> None:
         "inf"
     )
     assert reaction(lambda x: x.argmax(-1), x=torch.tensor([[1, 5, 2]]))["x"] >= MIN_REACTION
+
+
+@pytest.mark.parametrize("value", [torch.rand(2, 5, 3)[:, 1:], torch.rand(3, 2).t(), torch.rand(1, 3).expand(2, 3)])
+def test_copies_and_changes_lie_in_memory_as_what_they_stand_for(value: torch.Tensor) -> None:
+    copy = copied({"x": value})["x"]
+    (changed,) = changed_inputs({"x": value}, SEED)["x"]
+    assert torch.equal(copy, value)
+    assert not torch.equal(changed["x"], value)
+    if 0 not in value.stride():
+        assert copy.stride() == changed["x"].stride() == value.stride()
+    copy.zero_()
+    assert bool(value.any()), "the copy shares its memory"

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from exporters import Artifact
 from hfexport_bot.changes.exporters import acting_ids
 from hfexport_bot.changes.place import installed_root
 from hfexport_bot.changes.tree import FolderTree
 from hfexport_bot.runner.checks import check
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.engines import RepoParts, export
+from hfexport_bot.runner.engines.artifact import RepoArtifact
 from hfexport_bot.runner.engines.hits import (
     IR_FIXES,
     NODE_FIXES,
@@ -38,7 +40,10 @@ pytestmark = pytest.mark.export
 def test_onnx_is_bound_by_name_and_judged_at_other_shapes() -> None:
     case = ModelCase(tiny_bert(), bert_inputs(), {"padded": bert_inputs(3, 11, padded=True)})
     stages: list[str] = []
-    artifact = export_repo(case, Backend.ONNX, dynamic=True, disabled=(), on_stage=stages.append)
+    artifact = export_repo(
+        case, Backend.ONNX, dynamic=True, disabled=(), on_stage=lambda stage, component: stages.append(stage)
+    )
+    assert isinstance(artifact, RepoArtifact)
     assert artifact.input_paths == ("input_ids", "attention_mask")
     assert artifact.output_paths == ("logits",)
     assert {"repo:exporter_onnx._patch_where", "repo:exporter_onnx._patch_prepare_for_export"} <= set(
@@ -92,8 +97,14 @@ def test_each_engine_is_given_what_is_disabled_of_its_own() -> None:
     case = ModelCase(model, {"input": torch.rand(2, 2)})
     disabled = ("repo:exporter_dynamo._patch_sdpa",)
     artifact = export(
-        case, Backend.DYNAMO, engine=Engine.OWN, dynamic=False, disabled=disabled, on_stage=lambda stage: None
+        case,
+        Backend.DYNAMO,
+        engine=Engine.OWN,
+        dynamic=False,
+        disabled=disabled,
+        on_stage=lambda stage, component: None,
     )
+    assert isinstance(artifact, Artifact)
     assert artifact.workarounds == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 from exporters import StageError
 from hfexport_bot.runner.checks import check
 from hfexport_bot.runner.eager import run_eager
+from hfexport_bot.runner.engines import RepoParts
 from hfexport_bot.runner.engines.package import ExportersPackage, NoEngine
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
+from hfexport_bot.runner.parts import check_parts
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import Backend
 from tests.hfexport_bot.runner.engines.fakes import SHAPES, fake_package
@@ -57,7 +60,12 @@ def doubling(**others: Any) -> ModelCase:
 def export(case: ModelCase, package: ExportersPackage, disabled: tuple[str, ...] = (), dynamic: bool = True) -> Any:
     stages: list[str] = []
     artifact = export_repo(
-        case, Backend.DYNAMO, dynamic=dynamic, disabled=disabled, on_stage=stages.append, package=package
+        case,
+        Backend.DYNAMO,
+        dynamic=dynamic,
+        disabled=disabled,
+        on_stage=lambda stage, part: stages.append(stage),
+        package=package,
     )
     return artifact, stages
 
@@ -130,6 +138,45 @@ def test_what_is_raised_has_a_stage_and_what_acted_before(package: ExportersPack
     assert caught.value.stage == "trace"
     assert isinstance(caught.value.reason, KeyError)
     assert caught.value.workarounds == {"repo:utils._prepare_length": 1}
+
+
+class Joined(torch.nn.Module):
+    """Two parts, and a sum between them that is in neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = Doubling(), torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"logits": self.head(self.encoder(x)["out"] + x)}
+
+
+@torch.no_grad()
+def in_parts(model: Joined, inputs: dict[str, Any]) -> dict[str, Any]:
+    joined = model.encoder(**inputs)["out"] + inputs["x"]
+    return {"image_encoder": (model.encoder, inputs), "lm_head": (model.head, {"input": joined})}
+
+
+def test_a_model_that_they_take_in_parts_is_exported_and_judged_in_parts(
+    package: ExportersPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = sys.modules[f"{package.name}.utils"]
+    monkeypatch.setattr(utils, "is_multimodal", lambda model: isinstance(model, Joined), raising=False)
+    monkeypatch.setattr(utils, "decompose_multimodal", in_parts, raising=False)
+    case = ModelCase(Joined().eval(), {"x": torch.rand(2, 4)}, {"batch_3": {"x": torch.rand(3, 4)}})
+    parts, _ = export(case, package)
+    assert isinstance(parts, RepoParts)
+    assert parts.notes == (
+        "transformers.exporters takes the model in parts, each judged on its own; what joins them is not exported",
+    )
+    assert parts.cases["lm_head"].model is case.model.head
+    checked = check_parts(parts, dynamic=True, seed=0, on_stage=lambda stage, part: None, clean=str)
+    assert checked.failure is None
+    assert {each.name: [probe.name for probe in each.probes] for each in checked.components} == {
+        "image_encoder": ["batch_3", "changed_x"],
+        "lm_head": ["batch_3", "changed_input"],
+    }
+    assert not isinstance(export(doubling(), package)[0], RepoParts)
 
 
 def test_generation_that_is_not_there_says_so(tmp_path: Path) -> None:
