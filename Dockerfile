@@ -1,15 +1,17 @@
-# The image of the action: everything that a run needs, pinned, and git.
+# The image of the action: everything that a run needs, pinned, git, and what confines the code under test.
 FROM python:3.11-slim-bookworm
 
 # Debian's current git: its old versions leave the archive, so a pinned one would not build for long.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends git \
+    && apt-get install --yes --no-install-recommends git libseccomp2 \
     && rm -rf /var/lib/apt/lists/* \
     # GitHub mounts the checkout, which is another user's.
     && git config --system --add safe.directory /github/workspace \
-    # For what runs a change's code: no rights, no home, no shell.
-    && useradd --system --no-create-home --shell /usr/sbin/nologin worker
+    # For what runs a change's code, a user for each side: no rights, no home, no shell. The names are the default of
+    # HFEXPORT_WORKERS.
+    && useradd --system --no-create-home --shell /usr/sbin/nologin hfexport-worker1 \
+    && useradd --system --no-create-home --shell /usr/sbin/nologin hfexport-worker2
 
 # torch by itself: the largest layer, and the one that changes least. This index has the build without CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

@@ -33,6 +33,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
         partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".partial", dir=folder.parent))
         try:
             make(partial)
+            partial.chmod(0o755)  # for runners, which may be other users
             partial.rename(folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

@@ -11,7 +11,7 @@ from hfexport_bot.changes.place import find_place
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree
-from hfexport_bot.commands.finished import failure_of, require_cases, written_notes
+from hfexport_bot.commands.finished import failure_of, require_cases, runner_notes
 from hfexport_bot.plan import PlannedCase, plan_cases
 from hfexport_bot.preparation import Surroundings, one_revision, prepare, private_setup, run_planned
 from hfexport_bot.schema import Backend, Census, CensusEntry, Outcome, Shapes
@@ -43,7 +43,7 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),
-        notes=(*left_out, *prepared.notes, *written_notes(result)),
+        notes=(*left_out, *prepared.notes, *runner_notes(result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,
         versions=result.versions,

@@ -30,18 +30,21 @@ def notes_of(settings: Settings, expired: Sequence[AcceptedEntry], result: Sessi
         *(f"the accepted finding `{entry.id}` expired on {entry.expires}" for entry in expired),
         *(f"{side}'s runner could not work: {message}" for side, message in result.fatal.items()),
         *_not_again(result.late),
-        *written_notes(result),
+        *runner_notes(result),
     )
 
 
-def written_notes(result: SessionResult) -> tuple[str, ...]:
-    """What is said of code under test that wrote to its own files: cases that come later read what it wrote."""
-    return tuple(
+def runner_notes(result: SessionResult) -> tuple[str, ...]:
+    """What is said of code under test that was not confined, or that wrote to its own files: cases that come later read
+    what it wrote."""
+    lacking = f"code under test ran without {'; without '.join(result.unprotected)}"
+    written = (
         f"{side}'s code wrote to its own files while it ran ({', '.join(files[:_SHOWN])}"
         f"{f' and {len(files) - _SHOWN} more' if len(files) > _SHOWN else ''}): cases that ran after may not be of the "
         "code that was asked for"
         for side, files in result.written.items()
     )
+    return (*([lacking] if result.unprotected else []), *written)
 
 
 def _not_again(late: Sequence[CaseId]) -> Iterator[str]:

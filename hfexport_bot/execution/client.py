@@ -24,6 +24,8 @@ import psutil
 from pydantic import TypeAdapter, ValidationError
 
 from hfexport_bot.execution.environment import private_home, runner_environment
+from hfexport_bot.execution.handover import Handover
+from hfexport_bot.execution.isolation import worker
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
@@ -48,6 +50,7 @@ GRACE_SECONDS = 60.0
 
 _MAX_RESTARTS = 3
 _MAX_STAGES = 2_000
+_MAX_REASONS = 5
 _MAX_LOG_BYTES = 32 << 20
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 15.0
@@ -59,12 +62,13 @@ OnEvent = Callable[[RunnerEvent], None]
 
 @dataclass(frozen=True)
 class RunResult:
-    """An outcome for every case that was asked for, the versions of what exported, and, when the runner could not
-    work at all, why."""
+    """An outcome for every case that was asked for, the versions of what exported, when the runner could not work at
+    all, why, and by what it was not confined, and why."""
 
     outcomes: dict[CaseId, Outcome]
     versions: dict[str, str] = field(default_factory=dict)
     fatal: str = ""
+    unprotected: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,8 @@ class Runners:
             restarts += 1
             if end.final or fruitless > 1 or restarts > _MAX_RESTARTS:
                 run.fail(run.waiting(), end)
-        return RunResult({id_: run.outcomes[id_] for id_ in run.requests}, run.versions, run.fatal)
+        outcomes = {id_: run.outcomes[id_] for id_ in run.requests}
+        return RunResult(outcomes, run.versions, run.fatal, tuple(run.unprotected))
 
 
 def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
@@ -177,6 +182,11 @@ def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
         name: str(Path(value).resolve()) for name in ("tree", "log_dir", "keep") if (value := getattr(setup, name))
     }
     return setup.model_copy(update=places)
+
+
+def _read_by(setup: RunnerSetup) -> list[str]:
+    """What a runner reads that is not installed."""
+    return [*filter(None, [setup.tree]), *setup.search_path, *setup.checkpoints.values()]
 
 
 def _key(setup: RunnerSetup) -> str:
@@ -203,6 +213,7 @@ class _Run:
         self.outcomes: dict[CaseId, Outcome] = {}
         self.versions: dict[str, str] = {}
         self.fatal = ""
+        self.unprotected: dict[str, None] = {}
         #: Cases in flight, with the stage and component each was last in.
         self.begun: dict[CaseId, StageBegan] = {}
         self._stages = 0
@@ -251,6 +262,10 @@ class _Runner:
         self.buffer = b""
         with contextlib.ExitStack() as stack:
             home = stack.enter_context(private_home())
+            self.handover = Handover(home, setup)
+            stack.callback(self.handover.close)
+            user = stack.enter_context(worker(home, _read_by(setup)))
+            self.unprotected = [user.missing] if user.missing else []
             self.log = stack.enter_context(_open_log(Path(setup.log_dir) if setup.log_dir else home))
             self.events, write_end = os.pipe()
             stack.callback(os.close, self.events)
@@ -264,23 +279,26 @@ class _Runner:
                     env=runner_environment(os.environ, home),
                     pass_fds=[write_end],
                     start_new_session=True,
+                    **user.options,
                 )
             finally:
                 os.close(write_end)
             stack.callback(stop_session, self.process)
             self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
             stack.callback(self._input.put, None)
-            self._say(setup)
+            self._say(self.handover.setup)
             # A thread of its own: no runner can keep us waiting by not reading.
             threading.Thread(target=self._write, daemon=True, name="runner input").start()
             self._stack = stack.pop_all()
 
     def work(self, run: _Run, jobs: int, cancelled: threading.Event, timing: _Timing) -> _End | None:
         """Run what is left. ``None`` when every case has its outcome, else how the runner ended or has to end."""
-        self._say(Batch(requests=tuple(run.requests[id_] for id_ in run.waiting()), jobs=jobs))
+        requests = self.handover.requests([run.requests[id_] for id_ in run.waiting()])
+        self._say(Batch(requests=requests, jobs=jobs))
         if self.ready is not None:
             run.versions = _versions(self.ready)
         end = _follow(self, run, cancelled, timing)
+        run.unprotected |= dict.fromkeys(self.unprotected)
         if end is None and run.waiting():
             with contextlib.suppress(subprocess.TimeoutExpired):  # let it end as it does, to tell how it did
                 self.process.wait(_STOP_SECONDS)
@@ -290,6 +308,16 @@ class _Runner:
             return end
         stop_session(self.process)
         return _End(OutcomeKind.CRASH, f"the runner {_how_it_ended(self.process.returncode)}{_tail(self.log)}")
+
+    def hears(self, event: RunnerEvent) -> bool:
+        """Take what an event says of the runner, and what its case has written; false where it can't be said."""
+        if isinstance(event, Ready):
+            if self.ready is not None:
+                return False
+            self.ready = event
+            self.unprotected += event.unprotected[:_MAX_REASONS]
+        self.handover.take(event)
+        return True
 
     def stop(self) -> None:
         """End the process and all below it, and remove its folder."""
@@ -321,9 +349,8 @@ def _follow(runner: _Runner, run: _Run, cancelled: threading.Event, timing: _Tim
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 return _End(OutcomeKind.CRASH, f"the runner sent what is no event: {first['msg']}")
-            if isinstance(event, Ready) and runner.ready is not None:
+            if not runner.hears(event):
                 return _End(OutcomeKind.CRASH, "the runner said twice that it is ready")
-            runner.ready = event if isinstance(event, Ready) else runner.ready
             if run.take(event):
                 deadline = time.monotonic() + timing.stall_seconds
             if run.fatal:

@@ -24,6 +24,7 @@ _FIXED = {
     "MKL_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
+    "LOGNAME": "hfexport",  # a user without an account has no other name
     "CUDA_VISIBLE_DEVICES": "",
 }
 

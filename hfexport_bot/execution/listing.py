@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from hfexport_bot.errors import RunError
 from hfexport_bot.execution.environment import private_home, runner_environment
+from hfexport_bot.execution.isolation import worker
 from hfexport_bot.schema import ExporterTarget, RunnerSetup, WorkaroundInfo
 
 _SECONDS = 300
@@ -42,12 +43,20 @@ def list_exporter_targets(
     """
     command = command or (sys.executable, "-P", "-m", "hfexport_bot.runner.exporter_targets")
     names = [part for module in modules for part in ("--module", module)]
-    return _listed([*command, *names], ExporterTarget, "the targets of the exporters", setup.model_dump_json())
+    reads = [*filter(None, [setup.tree]), *setup.search_path]
+    return _listed([*command, *names], ExporterTarget, "the targets of the exporters", setup.model_dump_json(), reads)
 
 
-def _listed(command: Sequence[str], kind: type[_Line], what: str, given: str = "") -> tuple[_Line, ...]:
+def _listed(
+    command: Sequence[str], kind: type[_Line], what: str, given: str = "", reads: Sequence[str] = ()
+) -> tuple[_Line, ...]:
     # Files rather than pipes: nothing it writes can make either side wait.
-    with private_home() as home, tempfile.TemporaryFile() as found, tempfile.TemporaryFile() as log:
+    with (
+        private_home() as home,
+        worker(home, reads) as user,
+        tempfile.TemporaryFile() as found,
+        tempfile.TemporaryFile() as log,
+    ):
         try:
             subprocess.run(
                 [*command, "--events-fd", str(found.fileno())],
@@ -59,6 +68,7 @@ def _listed(command: Sequence[str], kind: type[_Line], what: str, given: str = "
                 pass_fds=[found.fileno()],
                 check=True,
                 timeout=_SECONDS,
+                **user.options,
             )
         except subprocess.TimeoutExpired:
             raise RunError(f"{what} could not be listed within {_SECONDS} s") from None

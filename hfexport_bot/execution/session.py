@@ -34,7 +34,7 @@ class SessionResult:
     """Both sides' outcomes; ``eager`` tells how eager's outputs moved where they may have, ``tries`` has all
     outcomes of the cases that were run again, ``late`` names those that should have been and for which there was no
     time, ``fatal`` has a message for each side whose runner could not work at all, ``written`` the files of a side's
-    tree that its own code wrote to."""
+    tree that its own code wrote to, ``unprotected`` by what runners were not confined, and why."""
 
     base: dict[CaseId, Outcome] = field(default_factory=dict)
     head: dict[CaseId, Outcome] = field(default_factory=dict)
@@ -45,6 +45,7 @@ class SessionResult:
     fatal: dict[SideName, str] = field(default_factory=dict)
     ran: tuple[SideName, ...] = ()
     written: dict[SideName, tuple[str, ...]] = field(default_factory=dict)
+    unprotected: tuple[str, ...] = ()
 
 
 def _unwatched(total: int, what: str) -> AbstractContextManager[None]:
@@ -137,6 +138,7 @@ class _Session:
             tries=tries,
             late=late,
             fatal=dict(self._sides.fatal),
+            unprotected=tuple(self._sides.unprotected),
             ran=tuple(side for side in ("base", "head") if side in self._sides.ran),
         )
 

@@ -20,8 +20,8 @@ Requests = Sequence[CaseRequest]
 
 
 class SideResult(Protocol):
-    """What `RunCases` gives: an outcome for every requested id, the versions of what exported, and why the
-    runner could not work at all (empty when it could)."""
+    """What `RunCases` gives: an outcome for every requested id, the versions of what exported, why the runner could not
+    work at all (empty when it could), and by what it was not confined."""
 
     @property
     def outcomes(self) -> dict[CaseId, Outcome]: ...
@@ -29,6 +29,8 @@ class SideResult(Protocol):
     def versions(self) -> dict[str, str]: ...
     @property
     def fatal(self) -> str: ...
+    @property
+    def unprotected(self) -> tuple[str, ...]: ...
 
 
 class RunCases(Protocol):
@@ -63,7 +65,7 @@ class Sides:
 
     Attributes:
         jobs: cases at the same time over both sides. versions: of what exported, by side. ran: the sides that did.
-        fatal: why a side's runner could not work at all.
+        fatal: why a side's runner could not work at all. unprotected: by what runners were not confined, and why.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Sides:
     ) -> None:
         self.versions: dict[SideName, dict[str, str]] = {}
         self.fatal: dict[SideName, str] = {}
+        self.unprotected: dict[str, None] = {}
         self.ran: set[SideName] = set()
         self._setups = setups
         self._run_cases = run_cases
@@ -140,6 +143,7 @@ class Sides:
         result = self._run_cases(setup, requests, on_event=report, cancelled=cancelled)
         self.ran.add(side)
         self.versions[side] = result.versions
+        self.unprotected |= dict.fromkeys(result.unprotected)
         if result.fatal:
             self.fatal[side] = result.fatal
         return result.outcomes

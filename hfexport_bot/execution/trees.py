@@ -97,6 +97,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     place = parent or Path(tempfile.gettempdir())
     remove_stale_trees(place)
     root = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place)).resolve()
+    if os.geteuid() == 0:
+        root.chmod(0o711)  # root's runners are other users
     try:
         with _locked(root):
             yield root

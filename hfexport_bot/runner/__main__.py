@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from functools import partial
+from pathlib import Path
 
 from hfexport_bot.runner.processes import stand_guard
 
@@ -22,20 +22,22 @@ def main(arguments: list[str] | None = None) -> int:
     stand_guard()
 
     # Before the overlay is on the path: what crosses the processes is read with the bot's own pydantic.
+    from hfexport_bot.runner.confine import confine
     from hfexport_bot.runner.server import EventStream, clean, read_input, serve
     from hfexport_bot.runner.tree import put_overlay_first
     from hfexport_bot.schema import Fatal
 
     events = EventStream(fd)
     try:
+        missing = confine(Path.home())
         setup, batches = read_input(sys.stdin.buffer)
         put_overlay_first(setup.search_path)
-        from hfexport_bot.runner.case import run_case
+        from hfexport_bot.runner.confined_case import run_confined
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(f"the runner cannot start: {type(error).__name__}: {error}")))
         return 1
-    return serve(setup, batches, events, partial(run_case, own_process=True))
+    return serve(setup, batches, events, run_confined, missing)
 
 
 if __name__ == "__main__":

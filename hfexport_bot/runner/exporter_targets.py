@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from hfexport_bot.runner.confine import confine
 from hfexport_bot.runner.tree import prepare_tree, put_overlay_first
 from hfexport_bot.schema import MAX_NAME_CHARS, ExporterTarget, RunnerSetup
 
@@ -116,4 +117,5 @@ def _looked_up(function: ast.FunctionDef) -> list[str]:
 
 
 if __name__ == "__main__":
+    confine(Path.home())
     sys.exit(main())

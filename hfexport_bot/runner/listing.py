@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from exporters.registry import Workaround, resolve, workarounds
+from hfexport_bot.runner.confine import confine
 from hfexport_bot.schema import Backend, WorkaroundInfo
 
 
@@ -49,4 +51,5 @@ def describe(workaround: Workaround) -> WorkaroundInfo:
 
 
 if __name__ == "__main__":
+    confine(Path.home())
     sys.exit(main())

@@ -26,6 +26,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 #: Address space beyond what the process has and may use: torch and the runtimes reserve far more than they touch.
 _ADDRESS_SPACE_SLACK = 4 << 30
+#: Seconds of CPU between SIGXCPU, which a case may pass over, and SIGKILL.
+_CPU_SECONDS_SLACK = 10
 #: Seconds in which everything that was sent SIGKILL should be gone.
 _KILL_SECONDS = 10.0
 
@@ -85,6 +87,16 @@ def resident_bytes(pid: int, members: set[int]) -> int:
     return total
 
 
+def threads_of_user() -> int:
+    """How many threads this user's processes have, which is what the limit on processes counts."""
+    count = 0
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            count += process.num_threads() if process.uids().real == os.getuid() else 0
+    return count
+
+
 def out_of_memory_kills() -> int:
     """How many processes the kernel has killed for want of memory since the machine started; 0 where unknown."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -110,22 +122,23 @@ def kill(pids: set[int]) -> None:
 
 def adopt_orphans() -> None:
     """Make orphaned descendants children of this process instead of init's, so that none is lost sight of."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
     """Have ``signal_number`` sent to this process when ``parent``, its parent, dies; exit if that has happened."""
-    _prctl(_PR_SET_PDEATHSIG, signal_number)
+    prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def limit_resources(limits: Limits) -> None:
-    """Limit this process's CPU time and address space, and forbid core dumps."""
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_CPU, limits.cpu_seconds)
+    """Limit this process's CPU time, address space and files, and forbid core dumps."""
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_CPU, limits.cpu_seconds, _CPU_SECONDS_SLACK)
+    lower(resource.RLIMIT_FSIZE, limits.memory_bytes)
     if sys.platform == "linux":
-        _lower(resource.RLIMIT_AS, psutil.Process().memory_info().vms + limits.memory_bytes + _ADDRESS_SPACE_SLACK)
+        lower(resource.RLIMIT_AS, psutil.Process().memory_info().vms + limits.memory_bytes + _ADDRESS_SPACE_SLACK)
 
 
 @contextlib.contextmanager
@@ -152,7 +165,7 @@ def stand_guard() -> None:
     ending = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, ending | {signal.SIGCHLD})
     adopt_orphans()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     guard = os.getpid()
     runner = os.fork()
     if runner == 0:
@@ -190,13 +203,16 @@ def _reap() -> dict[int, int]:
     return ended
 
 
-def _lower(what: int, value: int) -> None:
+def lower(what: int, value: int, slack: int = 0) -> None:
+    """Limit a resource of this process and all below it, for good; ``slack`` is what comes between the signal that says
+    so and the end."""
     hard = resource.getrlimit(what)[1]
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(what, (value, hard))
+    wanted = value + slack
+    hard = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(what, (min(value, hard), hard))
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
+    """Set something of this process; nothing where there is no such call."""
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

@@ -84,8 +84,17 @@ def read_input(lines: Iterable[bytes]) -> tuple[RunnerSetup, Iterator[Batch]]:
     return setup, (Batch.model_validate_json(line) for line in lines)
 
 
-def serve(setup: RunnerSetup, batches: Iterable[Batch], events: EventStream, run_case: RunCase) -> int:
-    """Run every case of one batch after the other, and report each on ``events``. Returns the exit code."""
+def serve(
+    setup: RunnerSetup,
+    batches: Iterable[Batch],
+    events: EventStream,
+    run_case: RunCase,
+    unprotected: Sequence[str] = (),
+) -> int:
+    """Run every case of one batch after the other, and report each on ``events``. Returns the exit code.
+
+    ``unprotected`` is told with being ready: what this process should have been confined by and is not.
+    """
     faulthandler.enable()
     processes.adopt_orphans()
     try:
@@ -95,7 +104,7 @@ def serve(setup: RunnerSetup, batches: Iterable[Batch], events: EventStream, run
         events.send(Fatal(message=clean(str(error) or type(error).__name__)))
         return 1
     try:
-        events.send(Ready(versions=versions))
+        events.send(Ready(versions=versions, unprotected=tuple(unprotected)))
         for batch in batches:
             _Supervisor(setup, events, run_case).run(batch.requests, batch.jobs)
     except BrokenPipeError:
@@ -232,7 +241,7 @@ class _Supervisor:
 
     def _start(self, request: CaseRequest) -> None:
         folder = tempfile.mkdtemp(prefix="case-")
-        log = _open_log(self._setup.log_dir or folder, str(request.id))
+        log = _open_log(self._setup.log_dir or folder, request.id.log_name)
         read_end, write_end = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -426,8 +435,8 @@ def clean(text: str) -> str:
     return text.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS]
 
 
-def _open_log(folder: str, case_id: str) -> IO[bytes]:
+def _open_log(folder: str, name: str) -> IO[bytes]:
     Path(folder).mkdir(parents=True, exist_ok=True)
-    path = Path(folder) / f"{case_id.replace('/', '--')[-200:]}.log"
+    path = Path(folder) / name
     path.unlink(missing_ok=True)
     return path.open("a+b", buffering=0)

@@ -38,6 +38,11 @@ class CaseId(BaseModel):
         variant = f"+{self.variant}" if self.variant else ""
         return path + variant + (f"@{self.engine}" if self.engine is not Engine.OWN else "")
 
+    @property
+    def log_name(self) -> str:
+        """The file name of the case's log."""
+        return f"{str(self).replace('/', '--')[-200:]}.log"
+
     @classmethod
     def parse(cls, text: str) -> CaseId:
         """Read a path. Raises ``ValueError`` that says what the path should look like."""

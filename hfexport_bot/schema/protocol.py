@@ -93,10 +93,11 @@ class Batch(Record):
 
 
 class Ready(Record):
-    """The runner is warm."""
+    """The runner is warm. ``unprotected``: by what the machine does not let it be confined, and why."""
 
     type: Literal["ready"] = "ready"
     versions: dict[str, str] = Field(default_factory=dict)
+    unprotected: tuple[Name, ...] = ()
 
 
 class StageBegan(Record):

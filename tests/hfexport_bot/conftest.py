@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hfexport_bot.users import NOBODY, open_folder, python_for
+
 
 class Repository:
     """A git repository that tests write to."""
@@ -55,6 +57,15 @@ def make_repository(tmp_path: Path) -> Callable[[str], Repository]:
 def repository(make_repository: Callable[[str], Repository]) -> Repository:
     """An empty repository."""
     return make_repository("repository")
+
+
+@pytest.fixture(scope="session")
+def python_for_others() -> Iterator[str]:
+    """A Python with this one's packages that other users can start; skips the test where there is none."""
+    with open_folder() as folder:
+        if (python := python_for(NOBODY, folder)) is None:
+            pytest.skip("no Python with these packages that another user can start")
+        yield python
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -45,7 +45,7 @@ _MOST_NAMES = 20
 
 
 @functools.cache
-def _memory() -> Path:
+def memory_folder() -> Path:
     """A folder, not made yet, where cases leave word of tests that hang: the parent's, which asks for it first."""
     return Path(tempfile.gettempdir(), f"tests-{os.getpid()}")
 
@@ -63,7 +63,7 @@ def case_from_tests(wanted: Wanted) -> ModelCase | None:
         return _ask(wanted, {}, lambda name: None)
     if not any(_test_modules(wanted)):
         return None
-    return ask_apart(functools.partial(_ask, wanted), wanted.apart, _memory() / wanted.model_class.__module__)
+    return ask_apart(functools.partial(_ask, wanted), wanted.apart, memory_folder() / wanted.model_class.__module__)
 
 
 def _ask(wanted: Wanted, failed: Mapping[str, SourceTry], on_ask: Callable[[str], None]) -> ModelCase | None:
@@ -93,7 +93,7 @@ def _ask(wanted: Wanted, failed: Mapping[str, SourceTry], on_ask: Callable[[str]
 def import_shared_tests(root: Path) -> None:
     """Import, in the parent that forks cases, what nearly every model test of the checkout imports; nothing where it
     has no tests. Raises ``Unavailable`` that says what does not import."""
-    _memory()
+    memory_folder()
     for name in _SHARED:
         if (root / f"{name.replace('.', '/')}.py").is_file():
             with _within(MAX_SECONDS):
