@@ -131,8 +131,7 @@ def test_a_case_of_a_run_is_checked_on_head(
     # Somebody else, who has moved on and knows nothing but the commit.
     repository.commit({p: "" for p in files if "modeling_" in p})
     repository.git("clone", "-q", ".", str(tmp_path / "clone"))
-    (tmp_path / "clone" / "out").mkdir()
-    (tmp_path / "clone" / "out" / "report.md").write_text("")
+    write(tmp_path / "clone", {"out/report.md": ""})
     monkeypatch.chdir(tmp_path / "clone")
     for case in before.asked:
         command = reproduce(case, report.rerun)
