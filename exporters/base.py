@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -21,6 +22,8 @@ from exporters.skeleton import describe_model
 from exporters.stages import STAGES, OnStage, OnTrace, StageError, StageRunner
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from exporters.artifacts import Artifact
     from exporters.runtime.generation import GenerationExport
 
@@ -134,22 +137,57 @@ class HfExporter(ABC):
         captured = capture_steps(model, inputs, generation_config, multi_token_decode=multi_token_decode)
         artifacts = {}
         for name, step in captured.steps.items():
-            if on_step is not None:
-                on_step(name)
-            try:
+            with _step(name, model, on_step):
                 artifacts[name] = self.export_artifact(
                     step.module, step.inputs, config, on_stage=on_stage, on_trace=on_trace
                 )
-            except StageError as error:
-                error.add_note(f"This was the {name} of {type(model).__name__}.")
-                raise
         ending = ending_of(captured.decoder, captured.settings, captured.start, captured.unprompted)
         return GenerationExport(artifacts, ending, captured.media, captured.planes, model)
+
+    def trace_for_generation(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, Any],
+        config: DynamoConfig | Mapping[str, Any] | None = None,
+        generation_config: Any = None,
+        *,
+        on_trace: OnTrace,
+        on_stage: OnStage | None = None,
+        on_step: OnStage | None = None,
+    ) -> None:
+        """Trace each step of `export_for_generation`, whose arguments these are, and leave out all that follows: to
+        find out by ``on_trace`` whether it is worth it. Raises what that raises."""
+        from exporters.generation import capture_steps
+
+        def trace(program: ExportedProgram) -> None:
+            on_trace(program)
+            raise _Traced
+
+        refuse_training(model)
+        for name, step in capture_steps(model, inputs, generation_config).steps.items():
+            with _step(name, model, on_step), suppress(_Traced):
+                self.export_artifact(step.module, step.inputs, config, on_stage=on_stage, on_trace=trace)
 
     @abstractmethod
     def _export(
         self, model: torch.nn.Module, inputs: PreparedInputs, config: Any, runner: StageRunner, hits: Hits
     ) -> Artifact: ...
+
+
+class _Traced(BaseException):
+    """Ends an export after its trace. No error, so nothing catches it."""
+
+
+@contextmanager
+def _step(name: str, model: torch.nn.Module, on_step: OnStage | None) -> Iterator[None]:
+    """Tell of a step of generation as it begins; its failures say which it was."""
+    if on_step is not None:
+        on_step(name)
+    try:
+        yield
+    except StageError as error:
+        error.add_note(f"This was the {name} of {type(model).__name__}.")
+        raise
 
 
 def _check_disabled(disabled: Collection[str], backend: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from exporters.skips import find_skip
 from hfexport_bot.runner import tree
 from hfexport_bot.runner.checks import Checked, check
 from hfexport_bot.runner.eager_change import compare_eager, note_eager
-from hfexport_bot.runner.engines import CannotDrive, RepoParts, export, export_generation
+from hfexport_bot.runner.engines import CannotDrive, RepoParts, export, export_generation, trace_generation
 from hfexport_bot.runner.executed_lines import ExecutedLines
 from hfexport_bot.runner.failures import CaseEnded, clean, failed, root_of, tree_roots
 from hfexport_bot.runner.fingerprints import program_fingerprint
@@ -40,6 +41,7 @@ from hfexport_bot.runner.sources.sizes import count_parameters
 from hfexport_bot.schema import (
     MAX_NAME_CHARS,
     MAX_TRIES,
+    Backend,
     CaseId,
     CaseRequest,
     Engine,
@@ -240,16 +242,18 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
     notes += blind_spots(case.model, case.inputs, reference, setup.seed)
     stages.begin("signature")  # what generate calls is found out before the first component's own stages
     dynamic = case_id.shapes is Shapes.DYNAMIC
+    asked: dict[str, Any] = {
+        "engine": case_id.engine,
+        "dynamic": dynamic,
+        "new_tokens": NEW_TOKENS,
+        "disabled": setup.disabled_workarounds,
+        "on_stage": stages.begin,
+    }
+    if stages.awaited > 1 and case_id.backend is not Backend.DYNAMO:
+        _end_as_twin(partial(trace_generation, case, case_id.backend, **asked), case_id, setup, stages)
     try:
         exported = export_generation(
-            case,
-            case_id.backend,
-            engine=case_id.engine,
-            dynamic=dynamic,
-            new_tokens=NEW_TOKENS,
-            disabled=setup.disabled_workarounds,
-            on_stage=stages.begin,
-            on_trace=partial(_traced, case_id, setup, stages, keep),
+            case, case_id.backend, **asked, on_trace=partial(_traced, case_id, setup, stages, keep)
         )
     except CannotDrive as error:
         outcome = failed(error, "run", setup)
@@ -263,6 +267,24 @@ def _generate(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Prog
         exported, case, dynamic=dynamic, seed=setup.seed, on_stage=stages.begin, clean=partial(clean, setup=setup)
     )
     return checked, _hits(exported.artifacts), notes
+
+
+class _OtherGraph(Exception):
+    """A component's graph is not that of the other side's case."""
+
+
+def _end_as_twin(trace: Callable[..., None], case_id: CaseId, setup: RunnerSetup, stages: Progress) -> None:
+    """Trace all components before any is exported, which takes a backend many times as long: where their graphs are
+    those of the twin, the case ends here. Otherwise, and whatever goes wrong, it is run as ever."""
+
+    def compare(program: ExportedProgram) -> None:
+        stages.traced(program_fingerprint(program, case_id, setup))
+        if not stages.follows_twin():
+            raise _OtherGraph
+
+    with suppress(Exception):  # the run proper meets it too, and tells of it
+        trace(on_trace=compare)
+    stages.trace_again()
 
 
 def _traced(case_id: CaseId, setup: RunnerSetup, stages: Progress, keep: Keeper, program: ExportedProgram) -> None:

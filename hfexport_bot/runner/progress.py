@@ -89,6 +89,23 @@ class Progress:
         if self.fingerprint == self._twin:
             raise SameAsTwin
 
+    @property
+    def awaited(self) -> int:
+        """How many graphs the other side's case has, on the same weights, inputs and outputs of eager; 0 for others."""
+        if self._twin is None or self.fingerprint is None or self._twin.eager != self.fingerprint.eager:
+            return 0
+        return len(self._twin.graphs)
+
+    def follows_twin(self) -> bool:
+        """Whether the graphs so far are the first ones of the other side's case."""
+        return self._twin is not None and self._twin.graphs[: len(self._graphs)] == self._graphs
+
+    def trace_again(self) -> None:
+        """Forget the graphs: they come once more."""
+        self._graphs = ()
+        if self.fingerprint is not None:
+            self._depends_on(self.fingerprint.model_copy(update={"graphs": ()}))
+
     def _depends_on(self, fingerprint: Fingerprint) -> None:
         if fingerprint != self.fingerprint:
             self.fingerprint = fingerprint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exporters import Artifact
 from exporters.stages import OnTrace
-from hfexport_bot.runner.engines.own import export_generation_own, export_own
+from hfexport_bot.runner.engines.own import export_generation_own, export_own, trace_generation_own
 from hfexport_bot.runner.engines.package import NoEngine
 from hfexport_bot.runner.engines.parts import RepoParts
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
@@ -17,7 +17,7 @@ from hfexport_bot.schema import REPO_PREFIX, Backend, Engine
 if TYPE_CHECKING:
     from exporters.runtime.generation import GenerationExport
 
-__all__ = ["CannotDrive", "NoEngine", "RepoParts", "RepoStageError", "export", "export_generation"]
+__all__ = ["CannotDrive", "NoEngine", "RepoParts", "RepoStageError", "export", "export_generation", "trace_generation"]
 
 
 def export(
@@ -70,6 +70,32 @@ def export_generation(
         on_stage=on_stage,
         on_trace=on_trace,
     )
+
+
+def trace_generation(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    engine: Engine,
+    dynamic: bool,
+    new_tokens: int,
+    disabled: Collection[str],
+    on_stage: Callable[[str, str], None],
+    on_trace: OnTrace,
+) -> None:
+    """Trace the components of `export_generation` and leave out what follows, where the engine can. Raises what that
+    and ``on_trace`` raise."""
+    if engine is Engine.OWN:
+        own = _those_of(engine, disabled)
+        trace_generation_own(
+            case,
+            backend,
+            dynamic=dynamic,
+            new_tokens=new_tokens,
+            disabled=own,
+            on_stage=on_stage,
+            on_trace=on_trace,
+        )
 
 
 def _those_of(engine: Engine, disabled: Collection[str]) -> frozenset[str]:

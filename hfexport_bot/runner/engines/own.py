@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from exporters import Artifact
+from exporters.base import HfExporter
 from exporters.many import exporter_for
 from exporters.stages import OnTrace
 from hfexport_bot.runner.sources import ModelCase
@@ -52,6 +53,34 @@ def export_generation_own(
     ``on_stage`` is told of a stage and its component. Raises ``ValueError`` for a model that decodes in a way the
     exporters do not know, ``exporters.StageError`` otherwise.
     """
+    exporter, arguments, told = _generating(case, backend, dynamic, new_tokens, disabled, on_stage)
+    return exporter.export_for_generation(*arguments, **told, on_trace=on_trace)
+
+
+def trace_generation_own(
+    case: ModelCase,
+    backend: Backend,
+    *,
+    dynamic: bool,
+    new_tokens: int,
+    disabled: Collection[str],
+    on_stage: Callable[[str, str], None],
+    on_trace: OnTrace,
+) -> None:
+    """Trace each component of `export_generation_own`, and nothing else. Raises what that and ``on_trace`` raise."""
+    exporter, arguments, told = _generating(case, backend, dynamic, new_tokens, disabled, on_stage)
+    exporter.trace_for_generation(*arguments, **told, on_trace=on_trace)
+
+
+def _generating(
+    case: ModelCase,
+    backend: Backend,
+    dynamic: bool,
+    new_tokens: int,
+    disabled: Collection[str],
+    on_stage: Callable[[str, str], None],
+) -> tuple[HfExporter, tuple[Any, ...], dict[str, Any]]:
+    """The exporter, what it generates with, and whom it tells."""
     exporter = exporter_for(backend)
     model: Any = case.model
     generation_config = None
@@ -67,12 +96,6 @@ def export_generation_own(
         nonlocal component
         component = name
 
-    return exporter.export_for_generation(
-        model,
-        case.inputs,
-        exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled)),
-        generation_config,
-        on_step=on_step,
-        on_stage=lambda stage: on_stage(stage, component),
-        on_trace=on_trace,
-    )
+    config = exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled))
+    told = {"on_step": on_step, "on_stage": lambda stage: on_stage(stage, component)}
+    return exporter, (model, case.inputs, config, generation_config), told

@@ -14,7 +14,7 @@ import torch
 
 from exporters import StageError
 from exporters.registry import unregister
-from hfexport_bot.runner import failures, reference
+from hfexport_bot.runner import case, failures, reference
 from hfexport_bot.runner.case import run_case
 from hfexport_bot.runner.failures import failed
 from hfexport_bot.schema import (
@@ -685,18 +685,45 @@ def test_generation_from_something_else_than_text_is_unavailable(tree: Tree) -> 
     assert "generates from pixel_values" in outcome.message
 
 
-def test_the_repositorys_own_model_generates_too(tree: Tree) -> None:
-    cases = """
-        import torch
-        from transformers import LlamaConfig
-        from modeling_toy import Toy
+#: A small one with a case of its own.
+WRITER_CASES = """
+import torch
+from transformers import LlamaConfig
+from modeling_toy import Toy
 
-        def build(class_name, seed):
-            sizes = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2, num_hidden_layers=1)
-            model = Toy(LlamaConfig(**sizes, vocab_size=64, use_cache=False))
-            return {"model": model, "inputs": {"input_ids": torch.ones(2, 4, dtype=torch.long)}}
-        """
-    outcome = tree.run(writer(), task=Task.GENERATE, cases=textwrap.dedent(cases))
+def build(class_name, seed):
+    sizes = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2, num_hidden_layers=1)
+    model = Toy(LlamaConfig(**sizes, vocab_size=64, use_cache=False))
+    return {"model": model, "inputs": {"input_ids": torch.ones(2, 4, dtype=torch.long)}}
+"""
+
+
+def test_all_graphs_of_a_case_are_traced_before_any_is_exported_where_a_twin_may_have_them(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("exported")
+
+    def run(twin: Fingerprint | None, *graphs: str) -> Outcome:
+        names = iter(graphs)
+        monkeypatch.setattr(case, "program_fingerprint", lambda *_: next(names))
+        return tree.run(writer(), cases=WRITER_CASES, task=Task.GENERATE, backend=Backend.ONNX, twin=twin)
+
+    monkeypatch.setattr(case, "export_generation", fail)
+    first = run(None)
+    assert first.message == "exported"
+    assert first.fingerprint is not None
+    twin = first.fingerprint.model_copy(update={"graphs": ("prefill", "decode")})
+    same = run(twin, "prefill", "decode")
+    assert (same.kind, same.fingerprint) == (OutcomeKind.SKIPPED, twin)
+    assert (tree.stages.count("trace"), tree.stages.count("decompose")) == (2, 0)
+    other = run(twin, "another prefill")
+    assert (other.message, other.fingerprint, tree.stages.count("trace")) == ("exported", first.fingerprint, 1)
+    assert run(twin.model_copy(update={"eager": "other"})).message == "exported"
+
+
+def test_the_repositorys_own_model_generates_too(tree: Tree) -> None:
+    outcome = tree.run(writer(), cases=WRITER_CASES, task=Task.GENERATE)
     assert (outcome.kind, outcome.source) == (OutcomeKind.PASS, "repository")
     assert {component.outputs[0].shape[-1] for component in outcome.components} == {64}
     refused = tree.run(toy(), task=Task.GENERATE)
