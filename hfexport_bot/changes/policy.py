@@ -182,7 +182,12 @@ def is_read(path: str) -> bool:
         return model_test or path.count("/") == 1 or path == GENERATION_TESTS
     if not path.startswith(PACKAGE) or not name.endswith(".py"):
         return False
-    return not _ASIDE.fullmatch(name) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))
+    return not is_aside(path) and not path.startswith((PACKAGE + "pipelines/", PACKAGE + "cli/"))
+
+
+def is_aside(path: str) -> bool:
+    """Whether a file belongs to a model that does not import it, as a processor's or a tokenizer's does."""
+    return bool(_ASIDE.fullmatch(path.rpartition("/")[2]))
 
 
 def runs_in_a_test_only(definition: str, part: str) -> bool:

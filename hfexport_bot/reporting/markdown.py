@@ -24,6 +24,7 @@ from hfexport_bot.reporting.summary import (
     duration,
     headline,
     line_ranges,
+    not_run_entries,
     origins,
     plural,
     remarks,
@@ -163,7 +164,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
     yield Section("Eager outputs, on base's weights and inputs", "model", eager_changes(report.cases), _eager)
     yield Section("Workarounds that this change is about", "line", audit_items(report.audit), str)
-    yield Section("Not run, and why", "entry", report.not_run, _not_run, part=NOT_RUN_SHARE)
+    yield Section("Not run, and why", "entry", not_run_entries(report), _not_run, part=NOT_RUN_SHARE)
     yield Section("Blind spots", "note", remarks(report.cases), _remark)
     yield Section("Workarounds hit", "workaround", _workarounds(report.cases), _workaround)
     yield Section("Notes", "note", report.notes, lambda note: f"- {code(note, 400)}")

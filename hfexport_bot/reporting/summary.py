@@ -18,6 +18,7 @@ from hfexport_bot.schema import (
     CaseReport,
     Engine,
     Location,
+    NotRun,
     OutcomeKind,
     Report,
     Shapes,
@@ -35,6 +36,9 @@ STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
 
 #: Changed symbols and kinds that a sample misses and that are named.
 _MISSED_SHOWN = 10
+
+#: Symbols of one file that are named in an entry of what was not run.
+SYMBOLS_NAMED = 5
 
 #: A package as a report may name it in its title, alone or with a version, and how many it names.
 _PLAIN_WISH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*( [0-9]+(\.[0-9a-z]+)*)?", re.ASCII)
@@ -187,6 +191,26 @@ def lines_not_run(report: Report) -> str:
     """``3 changed lines not run``; empty where every changed line ran."""
     count = sum(last - first + 1 for item in report.unreached for first, last in item.lines)
     return f"{plural(count, 'changed line')} not run" if count else ""
+
+
+def not_run_entries(report: Report) -> tuple[NotRun, ...]:
+    """What was not run; symbols of one file that have one reason are one entry."""
+    groups: dict[tuple[str, ...], list[NotRun]] = {}
+    for number, item in enumerate(report.not_run):
+        file = item.name.partition(":")[0]
+        key = ("symbol", file, item.reason) if item.kind == "symbol" else (str(number),)
+        groups.setdefault(key, []).append(item)
+    return tuple(_as_one(group) for group in groups.values())
+
+
+def _as_one(group: Sequence[NotRun]) -> NotRun:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    file = first.name.partition(":")[0]
+    names = [item.name.partition(":")[2] for item in group[:SYMBOLS_NAMED]]
+    more = f" and {len(group) - len(names)} more" if len(group) > len(names) else ""
+    return first.model_copy(update={"name": f"{file}: {', '.join(names)}{more}"})
 
 
 def source_lines(blame: Blame) -> str:

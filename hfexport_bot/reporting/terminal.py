@@ -19,6 +19,7 @@ from hfexport_bot.reporting.summary import (
     headline,
     line_ranges,
     merge_safety,
+    not_run_entries,
     origins,
     plural,
     remarks,
@@ -62,9 +63,10 @@ def print_report(report: Report, console: Console) -> None:
     _print_rest(len(entries), "more expectations that the change adds or removes", console)
     if report.audit is not None:
         _print_audit(report.audit, console)
-    for item in report.not_run[:SHOWN]:
+    not_run = not_run_entries(report)
+    for item in not_run[:SHOWN]:
         _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
-    _print_rest(len(report.not_run), "more not run", console)
+    _print_rest(len(not_run), "more not run", console)
     for line in sample_lines(report):
         _print(console, plain(line, 1_000), "yellow")
     for note in report.notes:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from hfexport_bot.changes.exporters import is_exporter_file
 from hfexport_bot.changes.layout import is_test_or_doc
 from hfexport_bot.changes.modeling import SourceError
+from hfexport_bot.changes.policy import is_aside
 from hfexport_bot.changes.statements import Statement, statements
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import Layout, NotRun, Outcome, Span, Unreached
@@ -56,7 +56,7 @@ class ChangedCode:
 
 def changed_code(tree: Tree, changed: Changed, not_run: Sequence[NotRun], layout: Layout) -> ChangedCode:
     """Find the statements of head that the change wrote and that cases should run: not those of tests, documents,
-    exporters and modular files, and not what is on no exported path, which the report tells in any case."""
+    exporters, processors and modular files, and not what is on no exported path, which the report tells in any case."""
     left_out = {entry.name for entry in not_run if entry.kind in ("file", "symbol")}
     found: dict[str, Sequence[Statement]] = {}
     for path, lines in changed.items():
@@ -74,8 +74,7 @@ def changed_code(tree: Tree, changed: Changed, not_run: Sequence[NotRun], layout
 
 def _counts(path: str, layout: Layout) -> bool:
     if layout is Layout.TRANSFORMERS:
-        is_generated_from = PurePosixPath(path).name.startswith("modular_")
-        return path.startswith("src/") and not is_generated_from and not is_exporter_file(path, layout)
+        return path.startswith("src/") and not is_aside(path) and not is_exporter_file(path, layout)
     return not is_test_or_doc(path)
 
 

@@ -204,6 +204,20 @@ def test_nothing_affected_is_a_green_report() -> None:
     assert "modeling_x.py" in section(markdown, "Not run, and why")
 
 
+def test_symbols_of_one_file_that_were_not_run_are_one_entry() -> None:
+    names = [*(f"processing_x.py:X.m{number}" for number in range(8)), "modeling_x.py:f"]
+    left = tuple(NotRun(kind="symbol", name=name, reason="not on an exported path") for name in names)
+    report = Report(
+        command="run", head=Revision(name="b"), not_run=(*left, left[-1].model_copy(update={"reason": "!"}))
+    )
+    lines = [line for line in section(render(report), "Not run, and why").splitlines() if line.startswith("- ")]
+    assert lines == [
+        "- symbol `processing_x.py: X.m0, X.m1, X.m2, X.m3, X.m4 and 3 more`: `not on an exported path`",
+        "- symbol `modeling_x.py:f`: `not on an exported path`",
+        "- symbol `modeling_x.py:f`: `!`",
+    ]
+
+
 def test_files_that_were_not_judged_are_not_called_safe() -> None:
     files = [("modeling_x.py", ONLY_TEXT), ("ops.py", "not a modeling file"), ("modeling_y.py", "syntax error")]
     not_run = tuple(NotRun(kind="file", name=name, reason=reason) for name, reason in files)

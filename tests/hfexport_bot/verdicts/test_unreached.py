@@ -68,9 +68,10 @@ def test_only_the_changed_lines_of_a_statement_are_told() -> None:
     assert found == (Unreached(file=PATH, function="f", lines=((3, 3),)),)
 
 
-def test_of_a_checkout_neither_modular_files_nor_exporters_nor_tools_are_lines_to_run() -> None:
+def test_of_a_checkout_only_what_models_run_are_lines_to_run() -> None:
     models = "src/transformers/models/x"
-    paths = [f"{models}/modular_x.py", f"{models}/modeling_x.py", "src/transformers/exporters/base.py", "utils/tool.py"]
+    names = ("modular_x.py", "modeling_x.py", "processing_x.py", "image_processing_pil_x.py", "tokenization_x.py")
+    paths = [*(f"{models}/{name}" for name in names), "src/transformers/exporters/base.py", "utils/tool.py"]
     tree = MappingTree(dict.fromkeys(paths, "x = 1\n"))
     changed = {path: {1} for path in paths}
     assert list(changed_code(tree, changed, (), Layout.TRANSFORMERS).watched) == [f"{models}/modeling_x.py"]
