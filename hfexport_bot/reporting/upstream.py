@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tabulate import tabulate
@@ -18,6 +19,10 @@ _FAULTS = frozenset({OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PAR
 
 #: The longest title that GitHub takes is 256 characters.
 TITLE_CHARS = 200
+
+
+#: Begins what is said of other inputs than the traced ones.
+_PROBE = re.compile(r"probe [\w-]+: (?:eager takes it, but: )?")
 
 
 def known_issue(case: CaseReport, versions: Mapping[str, str]) -> UpstreamIssue | None:
@@ -49,10 +54,11 @@ def issue_text(case: CaseReport, report: Report) -> str:
         return ""
     exporting = "Exporting with torch.export" if case.id.backend is Backend.DYNAMO else f"Exporting to {_target(case)}"
     stage = f"`{outcome.stage}`" if outcome.stage in STAGE_NAMES else "an unknown stage"
+    ran = outcome.stage in STAGES["check"]
     fault = {
         OutcomeKind.PARITY: "works, but the program gives other numbers than eager PyTorch",
         OutcomeKind.UNSUPPORTED: "works, but the runtime does not take the program",
-    }.get(outcome.kind, f"fails in stage {stage}")
+    }.get(outcome.kind, f"works, but the program fails in stage {stage}" if ran else f"fails in stage {stage}")
     versions = ", ".join(f"{name} {version}" for name, version in list(report.versions.items())[:12])
     text = [
         f"Title: {_title(case, outcome)}",
@@ -77,7 +83,7 @@ def _target(case: CaseReport) -> str:
 
 def _title(case: CaseReport, outcome: Outcome) -> str:
     kind = outcome.error_type.rpartition(".")[2]
-    message = first_line(outcome.message)
+    message = _PROBE.sub("", first_line(outcome.message))
     said = (
         "wrong numbers" if outcome.kind is OutcomeKind.PARITY else ": ".join(part for part in (kind, message) if part)
     )

@@ -57,6 +57,14 @@ def test_it_says_what_is_wrong(run_report: Report, kind: OutcomeKind, said: str)
     assert said in inside(issue_text(broken(run_report, kind=kind), run_report))
 
 
+def test_a_program_that_fails_at_other_sizes_is_told_as_that(run_report: Report) -> None:
+    message = "probe length_11: eager takes it, but: ValueError: axis 1 of x is 11 and was exported as 8, fixed"
+    case = broken(run_report, stage="run", message=message, error_type="")
+    text = inside(issue_text(case, run_report)).splitlines()
+    assert text[0] == "Title: [torch.export] Branch: ValueError: axis 1 of x is 11 and was exported as 8, fixed"
+    assert text[2] == "Exporting with torch.export works, but the program fails in stage `run`."
+
+
 def test_nothing_is_to_be_filed_where_no_exporter_is_at_fault(run_report: Report) -> None:
     for kind in set(OutcomeKind) - {OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PARITY}:
         assert issue_text(broken(run_report, kind=kind), run_report) == ""
