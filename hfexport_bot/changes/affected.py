@@ -21,10 +21,12 @@ from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.graph import Graph
+from hfexport_bot.changes.guards import Guards
 from hfexport_bot.changes.installs import what_else_is_installed
 from hfexport_bot.changes.layout import has_odd_name, is_modeling_file, is_test_or_doc, model_file
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.named import Asked, Named, classes_named, may_name_models, unread_files
+from hfexport_bot.changes.naming import Naming
 from hfexport_bot.changes.processors import Processors
 from hfexport_bot.changes.reach import Reach
 from hfexport_bot.changes.reading import Sides, many_objects
@@ -137,17 +139,20 @@ class _Selecting:
     ) -> None:
         self._layout = layout
         self._built = built
+        self._hooks = asked.hooks
         self._changes = changes
         self._moved = {change.old: change.path for change in changes if change.old and change.new != change.old}
         self._trees = (head, base)
-        self._sides = Sides(base, head, layout, changes)
+        self._sides = Sides(base, head, layout, changes, asked.hooks)
         self._modules = self._sides.modules()
         self._graph = Graph(self._modules)
         self._compared = {change.path: self._sides.compare(change) for change in changes}
         loading = Loading(self._graph, self._compared)
         self._changed = Changed(changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks)
         self._families = Families(self._graph, layout is Layout.TRANSFORMERS)
-        self._reach = Reach(self._graph, self._families, loading, Processors(self._graph, self._trees), self._edges)
+        processors = Processors(self._graph, self._trees)
+        guards = Guards(self._graph, self._families, self._trees, Naming(self._graph))
+        self._reach = Reach(self._graph, self._families, loading, processors, guards, self._edges)
         #: The files whose code changed or uses what did.
         self.touched: set[str] = set()
 
@@ -180,7 +185,7 @@ class _Selecting:
         )
 
     def _seed(self, symbol: Symbol) -> Node:
-        return Node(symbol.path, symbol.definition, symbol.part)
+        return Node(symbol.path, symbol.definition, symbol.part, symbol.when)
 
     def _facts(self, path: str) -> Sequence[Facts]:
         return self._modules.facts.get(path, ())
@@ -325,7 +330,8 @@ class _Selecting:
     def _trace_back(self, seeds: Mapping[Node, Sequence[Symbol]], found: Affected, reasons: dict[_Owner, _Why]) -> None:
         """Note for each class all the changed symbols that lead to it, and tell those that lead to none."""
         owners = list(self._owners(found.reached))
-        causes = found.causes(node for _, node in owners)
+        hooks = [node for node in found.reached if node.path in self._hooks]
+        causes = found.causes([*(node for _, node in owners), *hooks])
         for owner, node in owners:
             names = {f"{symbol.path}:{symbol.name}" for seed in causes[node] for symbol in seeds[seed]}
             reasons[owner] = reasons[owner]._replace(causes=reasons[owner].causes | names)

@@ -34,7 +34,7 @@ class Chains:
         # Members of a class are seeds of their own and one node: it is affected by all of them.
         self._symbols: dict[Node, list[Symbol]] = {}
         for seed, symbols in seeds.items():
-            for node in {seed, Node(seed.path, seed.definition)}:
+            for node in {seed, *(Node(*seed[:2], when=when) for when in ((), seed.when))}:
                 self._symbols.setdefault(node, []).extend(symbols)
 
     def text(self, node: Node, class_name: str) -> str:
@@ -92,4 +92,4 @@ def _name(node: Node) -> str:
         return f"the import of {PurePosixPath(node.path).name}"
     if node.definition == BODY:
         return f"module-level code of {PurePosixPath(node.path).name}"
-    return Symbol(*node).name
+    return Symbol(*node[:3]).name

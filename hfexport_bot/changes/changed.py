@@ -21,7 +21,7 @@ from hfexport_bot.changes.selection import (
     ONLY_TEXT,
     ONLY_VERSION,
 )
-from hfexport_bot.changes.symbols import Compared, Symbol
+from hfexport_bot.changes.symbols import ASIDE, Compared, Symbol
 from hfexport_bot.changes.units import IMPORT, WHOLE
 from hfexport_bot.schema import Layout, NotRun
 
@@ -82,7 +82,7 @@ class Changed:
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
-            yield from filter(self._is_more_than_order, self._that_count(change))
+            yield from filter(self._acts, self._that_count(change))
             if compared.acts:
                 yield Symbol(change.path, IMPORT)
             if change.old and change.new and change.old != change.new:
@@ -103,11 +103,16 @@ class Changed:
             self.leave_out(path, ONLY_IMPORTS)
         return found
 
-    def _is_more_than_order(self, symbol: Symbol) -> bool:
-        """Whether a symbol changed otherwise than by the order of entries that are looked up by key; says so if not."""
-        if symbol.how != "reordered" or symbol.definition not in policy.KEYED_BY_CONFIG:
+    def _acts(self, symbol: Symbol) -> bool:
+        """Whether a symbol changed otherwise than by the order of entries that are looked up by key, and not behind the
+        boundary alone; says so if not."""
+        if symbol.how == "reordered" and symbol.definition in policy.KEYED_BY_CONFIG:
+            reason = ONLY_ORDER
+        elif symbol.how == ASIDE:
+            reason = NOT_EXPORTED
+        else:
             return True
-        self.not_run.append(NotRun(kind="symbol", name=f"{symbol.path}:{symbol.name}", reason=ONLY_ORDER))
+        self.not_run.append(NotRun(kind="symbol", name=f"{symbol.path}:{symbol.name}", reason=reason))
         return False
 
     def _modular(self, change: FileChange) -> None:

@@ -38,6 +38,17 @@ class Families:
         return found
 
     @cached_property
+    def configurations(self) -> Sequence[tuple[str, str]]:
+        """The configurations of models."""
+        classes = {
+            target
+            for owner, family in self.broad.items()
+            if family == owner[1] == policy.CONFIG_BASE
+            for target in self._graph.descendants(*owner)
+        }
+        return [owner for owner in sorted((path, str(name)) for path, name in classes) if owner not in self.broad]
+
+    @cached_property
     def _generating_members(self) -> frozenset[str]:
         """Members that only ``generate`` runs."""
         members: dict[str, set[str]] = {}
@@ -77,13 +88,18 @@ class Families:
         return [
             Node(*owner)
             for owner in sorted((target[0], str(target[1])) for target in self._graph.descendants(path, name))
-            if owner not in self.broad
-            and any(self._has(base, str(derived), attribute) for base, derived in self._graph.ancestors(*owner))
+            if owner not in self.broad and self.has(*owner, attribute)
         ]
 
-    def _has(self, path: str, name: str, member: str) -> bool:
-        definition = self._graph.definition(path, name)
-        return (path, name) not in self.broad and definition is not None and member in definition.parts
+    def has(self, path: str, name: str, member: str) -> bool:
+        """Whether a class has a member that is not of its broad bases."""
+        owners = [(base, str(derived)) for base, derived in self._graph.ancestors(path, name)]
+        return any(
+            owner not in self.broad
+            and (definition := self._graph.definition(*owner)) is not None
+            and member in definition.parts
+            for owner in owners
+        )
 
     def is_constant(self, node: Node) -> bool:
         """Whether a definition is a constant."""

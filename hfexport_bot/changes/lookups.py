@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cache, cached_property
 
 from hfexport_bot.changes import policy
+from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.graph import Graph, Use
 from hfexport_bot.changes.naming import Naming
 
@@ -25,11 +26,11 @@ Lookup = tuple[Use, bool, How]
 
 
 class Lookups:
-    """The lookups of all tables. ``broad``: the classes of the broad bases, and by which of them each is one."""
+    """The lookups of all tables."""
 
-    def __init__(self, graph: Graph, broad: Mapping[tuple[str, str], str]) -> None:
+    def __init__(self, graph: Graph, families: Families) -> None:
         self._graph = graph
-        self._broad = broad
+        self._families = families
         self._naming = Naming(graph)
         self._of_table = cache(lambda path, name: tuple(self._find_lookups(path, name)))
         self._is_asked_for = cache(self._find_asked_for)
@@ -51,14 +52,20 @@ class Lookups:
 
     def configurations_naming(self, key: str) -> Iterator[tuple[str, str]]:
         """The configurations of models that name a key."""
-        for path, name in self._configurations:
+        for path, name in self._families.configurations:
             if self._naming.names(path.rpartition("/")[0], key):
                 yield path, name
 
+    def is_of_cache(self, use: Use) -> bool:
+        """Whether it is a cache that looks an entry up."""
+        return self._families.broad.get((use.path, use.definition)) in policy.CACHES
+
     def is_named_beside(self, use: Use, key: str) -> bool:
-        """Whether a cache may be made for a key that no configuration names: code of its file does."""
-        return self._broad.get((use.path, use.definition)) in policy.CACHES and any(
-            key in part[3]
+        """Whether a cache may be made for a key that no configuration names: code of its file does, without asking for
+        the field that stands for it."""
+        field = policy.LAYERS_BY_FIELD.get(key)
+        return self.is_of_cache(use) and any(
+            key in part[3] and field not in part[3]
             for facts in self._graph.modules.facts.get(use.path, ())
             for row in facts.rows.values()
             if row[0] != "constant"
@@ -71,7 +78,8 @@ class Lookups:
             if use.path.startswith(policy.TESTS):
                 continue
             literal, among_auto = use.after.startswith("["), use.path.startswith(policy.AUTO)
-            kind, family = self._graph.kind(use.path, use.definition), self._broad.get((use.path, use.definition))
+            kind = self._graph.kind(use.path, use.definition)
+            family = self._families.broad.get((use.path, use.definition))
             if kind == "constant" or (kind == "class" and among_auto):
                 yield use, literal, How.PASSED_ON
             elif family in (policy.CONFIG_BASE, *policy.CACHES) and name in policy.KEYED_BY_CONFIG:
@@ -103,13 +111,3 @@ class Lookups:
                     elif not use.path.startswith(policy.AUTO):
                         found.add(("", use.after if literal else ""))
         return sorted(found)
-
-    @cached_property
-    def _configurations(self) -> Sequence[tuple[str, str]]:
-        classes = {
-            target
-            for owner, family in self._broad.items()
-            if family == owner[1] == policy.CONFIG_BASE
-            for target in self._graph.descendants(*owner)
-        }
-        return [owner for owner in sorted((path, str(name)) for path, name in classes) if owner not in self._broad]

@@ -46,9 +46,11 @@ class Naming:
         folder = path.rpartition("/")[0]
         if not folder.startswith(policy.MODELS):
             return True
-        return key in self._common_words or any(
-            self.names(each, key) for each in (folder, *self._borrowers.get(folder, ()))
-        )
+        return key in self._common_words or any(self.names(each, key) for each in (folder, *self.borrowers(folder)))
+
+    def borrowers(self, folder: str) -> frozenset[str]:
+        """The folders of models whose modeling files import from that of another."""
+        return self._borrowers.get(folder, frozenset())
 
     @cached_property
     def _common_words(self) -> frozenset[str]:

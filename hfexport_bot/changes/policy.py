@@ -28,6 +28,8 @@ CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
 
 #: Mixins of the configurations' base that act on those alone that have an attribute.
 CONCERNS = {"RotaryEmbeddingConfigMixin": "rope_parameters"}
+#: Properties of few configurations, and what is written to give them to one.
+PROPERTIES = {"is_heterogeneous": "per_layer_config"}
 #: Methods that run whenever a configuration is made, by the decorator ``strict``.
 VALIDATES = "validate_"
 
@@ -42,6 +44,13 @@ KEYED_BY_CONFIG = frozenset(
         *("DYNAMIC_LAYER_TYPE_MAPPING", "STATIC_LAYER_TYPE_MAPPING"),
     }
 )
+
+#: Fields of configurations by which a cache chooses kinds of layers that the configuration does not name.
+LAYERS_BY_FIELD = {
+    "sliding_attention": "sliding_window",
+    "hybrid_sliding": "sliding_window",
+    "chunked_attention": "attention_chunk_size",
+}
 
 #: What is asked of a table for its keys alone, so that no value of it runs.
 KEYS = "keys"
@@ -147,7 +156,7 @@ def may_hold(path: str, family: str) -> bool:
 
 def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     """Whether this is about loading, quantisation, saving, training or documentation."""
-    if part in BOUNDARY or part in _NEVER or _PLAN.fullmatch(part) or only_documents(path, definition):
+    if is_of_boundary(part) or part in _NEVER or only_documents(path, definition):
         return True
     if not path.startswith(PACKAGE) or path.startswith(MODELS):
         return False
@@ -157,6 +166,11 @@ def is_behind_boundary(path: str, definition: str, part: str) -> bool:
     if _KERNELS.fullmatch(definition):
         return True
     return inside.startswith(_BOUNDARY_FILES) or bool(_QUANTISED.fullmatch(definition))
+
+
+def is_of_boundary(member: str) -> bool:
+    """Whether a member is behind the boundary, whoever has it."""
+    return member in BOUNDARY or bool(_PLAN.fullmatch(member))
 
 
 def is_version(path: str, definition: str) -> bool:

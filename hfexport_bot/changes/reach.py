@@ -12,7 +12,9 @@ from functools import cache
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.families import Families
+from hfexport_bot.changes.given import Given
 from hfexport_bot.changes.graph import Graph, Mention, Use
+from hfexport_bot.changes.guards import Guards
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.lookups import How, Lookups
 from hfexport_bot.changes.processors import BUILDS, Processors
@@ -33,14 +35,16 @@ class Reach:
         families: Families,
         loading: Loading,
         processors: Processors,
+        guards: Guards,
         more: Callable[[Node], Iterable[Node]] = lambda node: (),
     ) -> None:
         self._graph = graph
         self._families = families
         self._broad = families.broad
-        self._lookups = Lookups(graph, families.broad)
+        self._lookups = Lookups(graph, families)
         self._loading = loading
         self._processors = processors
+        self._guards = guards
         self._more = more
         self._transformers = families.transformers
         self._is_taken = cache(self._find_taken)
@@ -55,9 +59,9 @@ class Reach:
         tasks: dict[Node, Task] = {}
         members: dict[tuple[str, str], dict[Node, list[Node]]] = {}
         for seed in seeds:
-            arrived = self._arrive(Use(*seed), Task.FORWARD, direct=True)
+            arrived = self._arrive(Use(*seed[:3]), Task.FORWARD, direct=True)
             if arrived is not None:
-                node, task = arrived
+                node, task = arrived[0]._replace(when=seed.when), arrived[1]
                 owner = (node.path, node.definition)
                 if tasks.get(node) is not Task.FORWARD:
                     tasks[node] = task
@@ -85,8 +89,9 @@ class Reach:
     def _find_whole(self, path: str, name: str) -> Mapping[Node, Visit]:
         """All that uses a class in any way."""
         uses = [use for use in self._graph.users(path, name) if not use.path.startswith(policy.TESTS)]
-        arrived = [found for use in uses if (found := self._arrive(use, Task.FORWARD)) is not None]
-        return self._run([Node(path, name), *(node for node, _ in arrived)], {}).found
+        arrived = [(use, found[0]) for use in uses if (found := self._arrive(use, Task.FORWARD)) is not None]
+        followed = (self._guards.followed(Node(path, name), use, node) for use, node in arrived)
+        return self._run([Node(path, name), *filter(None, followed)], {}).found
 
     def _run(
         self, seeds: Iterable[Node], tasks: Mapping[Node, Task], concerned: Sequence[Node] | None = None
@@ -122,6 +127,19 @@ class Reach:
     # -- what uses a node ----------------------------------------------------------------------------------------
 
     def _expand(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
+        if node.when and not node.part and self._broad.get((node.path, node.definition)) == policy.CONFIG_BASE:
+            configurations = (Node(*config) for config in self._families.configurations)
+            yield from ((config, task) for config in configurations if self._guards.is_said(config.path, node.when))
+            return
+        for use, label in self._uses(node, task):
+            arrived = (use, label) if isinstance(use, Node) else self._arrive(use, label)
+            if arrived is not None:
+                after = self._guards.followed(node, Use(*use[:3]), arrived[0])
+                if after is not None:
+                    yield after, arrived[1]
+
+    def _uses(self, node: Node, task: Task) -> Iterator[tuple[Use | Node, Task]]:
+        """What uses a node: parts of definitions, and nodes that it leads to otherwise."""
         if node.part.startswith("["):
             yield from self._of_entry(node, task)
             return
@@ -129,8 +147,7 @@ class Reach:
             yield from self._of_configured(node, task)
             return
         if IMPORT in (node.definition, node.part):
-            arrivals = (self._arrive(use, task) for use in self._loading.uses(node.path, node.definition))
-            yield from filter(None, arrivals)
+            yield from ((use, task) for use in self._loading.uses(node.path, node.definition))
             return
         if not node.part and node.path.startswith(policy.MODELS):
             for entry in self._graph.tables.get(node.definition, ()):
@@ -140,15 +157,12 @@ class Reach:
         for use, label in self._of_member(node, task) if node.part else of_definition:
             if use.path.startswith(policy.TESTS) and not node.path.startswith(policy.TESTS):
                 continue  # tests name models to check them
-            arrived = self._arrive(use, label)
-            if arrived is not None:
-                yield arrived
+            yield use, label
         if not node.part:
             yield from ((other, task) for other in self._more(node))
             asking = self._processors.asked_for_by(node.path, node.definition)
             yield from ((Node(*config), Task.GENERATE) for config in asking)
-            tables = (self._arrive(use, task) for use in registered(self._graph, node.path, node.definition))
-            yield from filter(None, tables)
+            yield from ((use, task) for use in registered(self._graph, node.path, node.definition))
 
     def _of_definition(self, node: Node) -> Iterator[Use]:
         """What uses a definition by name; all of a file where it is what runs at import."""
@@ -177,7 +191,7 @@ class Reach:
             if not (broad and use.after and self._families.takes_a_member(node, use.after)):
                 yield use
 
-    def _of_configured(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
+    def _of_configured(self, node: Node, task: Task) -> Iterator[tuple[Use | Node, Task]]:
         """What has the configuration that a base of models names: those that derive from it and name no other."""
         children = self._graph.children(node.path, node.definition)
         for path, name in children:
@@ -186,9 +200,7 @@ class Reach:
                 yield Node(path, name, "" if self._families.has_forward(path, name) else node.part), task
         for use in self._of_definition(Node(node.path, node.definition)):
             if (use.path, use.definition) not in children or use.part:
-                arrived = self._arrive(use, task)
-                if arrived is not None:
-                    yield arrived
+                yield use, task
 
     def _of_member(self, node: Node, task: Task) -> Iterator[tuple[Use, Task]]:
         """What takes a member of a broad base. Objects that configure generation are asked by ``generate`` alone."""
@@ -202,7 +214,7 @@ class Reach:
         ):
             yield whole, task
         for mention in self._graph.mentions(node.part):
-            if mention[:3] != node and self._may_be(mention, owner):
+            if mention[:3] != node[:3] and self._may_be(mention, owner):
                 asked = family == policy.GENERATION_CONFIG and not mention.root
                 yield Use(*mention[:3]), Task.GENERATE if asked else task
         for entry in self._graph.tables.get(node.part, ()):
@@ -225,20 +237,24 @@ class Reach:
             if name is not None
         )
 
-    def _of_entry(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
+    def _of_entry(self, node: Node, task: Task) -> Iterator[tuple[Use | Node, Task]]:
         """What looks an entry of a table up: by its key, or by one that is known at run time."""
         key = node.part.strip("[]'\"")
         for use, literal, how in self._lookups.of_table(node.path, node.definition):
             if literal and not use.after.startswith(node.part):
                 continue
             if how is How.PASSED_ON:
-                yield Node(use.path, use.definition, node.part), task
+                yield use._replace(part=node.part), task
             elif how is How.BY_CONFIGURATIONS and not self._lookups.is_named_beside(use, key):
-                yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
-            elif literal or how is How.BY_CONFIGURATIONS or self._lookups.may_ask(use, node.path, node.definition, key):
-                arrived = self._arrive(use, task)
+                arrived = self._arrive(use, task) if self._lookups.is_of_cache(use) else None
                 if arrived is not None:
-                    yield arrived
+                    words = dict.fromkeys((key, policy.LAYERS_BY_FIELD.get(key, key)))
+                    when = tuple(Given(word, argument=False) for word in words)
+                    yield arrived[0]._replace(when=when), arrived[1]
+                else:
+                    yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
+            elif literal or how is How.BY_CONFIGURATIONS or self._lookups.may_ask(use, node.path, node.definition, key):
+                yield use, task
 
     # -- where a use leads to ------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
 from hfexport_bot.changes import policy
@@ -19,12 +19,23 @@ from hfexport_bot.schema import Layout
 
 
 class Sides:
-    """Every file's facts on base and head, by path; those of a file that did not change are the same object."""
+    """Every file's facts on base and head, by path; those of a file that did not change are the same object.
+    ``hooks`` are the files of the repository's case functions and workarounds."""
 
-    def __init__(self, base: StoredTree, head: StoredTree, layout: Layout, changes: Iterable[FileChange]) -> None:
+    def __init__(
+        self,
+        base: StoredTree,
+        head: StoredTree,
+        layout: Layout,
+        changes: Iterable[FileChange],
+        hooks: Collection[str] = (),
+    ) -> None:
         self.blobs = (base.blobs(), head.blobs())
         self._layout = layout
         changed = {path for change in changes for path in (change.old, change.new) if path}
+        self._hooks = hooks
+        #: Whether a change may be to what hooks use.
+        self._helps = bool(hooks) and any(path.endswith(".py") and not policy.is_read(path) for path in changed)
         wanted = [{path: blob for path, blob in side.items() if self._is_read(path)} for side in self.blobs]
         compared = {side[path] for side in self.blobs for path in changed & side.keys() if path.endswith(".py")}
         facts, read = _facts({blob for side in wanted for blob in side.values()} | compared, (base, head))
@@ -73,12 +84,16 @@ class Sides:
 
     @property
     def _roots(self) -> Sequence[str] | None:
-        return ("src", "") if self._layout is Layout.TRANSFORMERS else None
+        folders = (path.rpartition("/")[0] for path in self._hooks)
+        return [*dict.fromkeys(("src", "", *folders))] if self._layout is Layout.TRANSFORMERS else None
 
     def _is_read(self, path: str) -> bool:
         if not path.endswith(".py"):
             return False
-        return policy.is_read(path) if self._layout is Layout.TRANSFORMERS else not is_test_or_doc(path)
+        if self._layout is not Layout.TRANSFORMERS:
+            return not is_test_or_doc(path)
+        helper = self._helps and not path.startswith((policy.PACKAGE, policy.TESTS)) and not is_test_or_doc(path)
+        return helper or (self._helps and path in self._hooks) or policy.is_read(path)
 
 
 def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> tuple[dict[str, Facts], dict[str, bytes]]:

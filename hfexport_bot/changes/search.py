@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hfexport_bot.changes.given import Given
 from hfexport_bot.schema import Task
 
 
 class Node(NamedTuple):
-    """Something affected: a definition, a member of a broad base, or an entry of a table."""
+    """Something affected: a definition, a member of a broad base, or an entry of a table. With ``when``, only for code
+    that gives one of these."""
 
     path: str
     definition: str
     part: str = ""
+    when: tuple[Given, ...] = ()
 
 
 class Visit(NamedTuple):

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import MAX_BYTES, Facts
+from hfexport_bot.changes.given import Given, functions_of, may_be_followed, when_changed, without_settings_aside
 from hfexport_bot.changes.imports import ChangedImport, changed_imports
 from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike, parse
 from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, Units, acts_on_others, take_apart
+
+#: How a function changed that only sets otherwise what lies behind the boundary, such as plans for several devices.
+ASIDE = "changed behind the boundary"
 
 
 @dataclass(frozen=True, order=True)
 class Symbol:
     """A changed definition of a file, or a ``part`` of one: a class's member, a table's entry. ``how`` is ``changed``,
-    ``added``, ``removed``, or ``reordered`` of a table's entries."""
+    ``added``, ``removed``, `ASIDE`, or ``reordered`` of a table's entries. With ``when``, it changed only for code that
+    gives one of these."""
 
     path: str
     definition: str
     part: str = WHOLE
     how: str = "changed"
+    when: tuple[Given, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,6 +85,8 @@ def compare(
         return Compared(tuple(Symbol(path, name) for name in names), (), False, error, readable is None)
     try:
         symbols = tuple(_differences(path, before, after))
+        if policy.is_shared(path):
+            symbols = tuple(_with_conditions(symbols, before, after))
         imports = changed_imports([side or b"" for side in sources], (before, after)) if all(sources) else ()
         named = tuple(Symbol(path, each.name, IMPORT, each.how) for each in imports)
         bodies = [side.definitions[BODY].parts[WHOLE] for side in (before, after) if BODY in side.definitions]
@@ -116,6 +125,26 @@ def _differences(path: str, old: Units, new: Units) -> Iterator[Symbol]:
             yield Symbol(path, name, WHOLE, how)
         else:
             yield from (Symbol(path, name, *found) for found in _parts(before.parts, after.parts))
+
+
+def _with_conditions(symbols: Iterable[Symbol], old: Units, new: Units) -> Iterator[Symbol]:
+    """Some symbols, the changed functions among them with what must be given for the change to run, and `ASIDE` where
+    they differ behind the boundary alone."""
+    defaults = tuple(
+        functions_of({name: unit.parts.get(WHOLE, []) for name, unit in side.definitions.items()})
+        for side in (old, new)
+    )
+    for symbol in symbols:
+        when = None
+        if symbol.how == "changed" and not policy.is_behind_boundary(symbol.path, symbol.definition, symbol.part):
+            sides = [side.definitions[symbol.definition].parts.get(symbol.part, []) for side in (old, new)]
+            nodes = [node for side in sides for node in side]
+            if len(nodes) == 2 and isinstance(nodes[0], ast.FunctionDef) and isinstance(nodes[1], ast.FunctionDef):
+                if alike(without_settings_aside(nodes[0]), without_settings_aside(nodes[1])):
+                    yield replace(symbol, how=ASIDE)
+                    continue
+                when = when_changed(nodes[0], nodes[1], (defaults[0], defaults[1]))
+        yield replace(symbol, when=when) if when and may_be_followed(symbol.part, when) else symbol
 
 
 def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -> Iterator[tuple[str, str]]:

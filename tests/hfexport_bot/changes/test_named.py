@@ -10,9 +10,10 @@ from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import detect_layout
 from hfexport_bot.changes.named import Asked
-from hfexport_bot.changes.selection import ONLY_TEXT, Selection, is_harmless
+from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, Selection, is_harmless
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.settings import SETTINGS_PATH, SettingsFile, concerning
+from tests.hfexport_bot.changes.checkout import FILES
 
 MODEL = "class {0}(PreTrainedModel):\n    config_class = object\n    def forward(self): pass\n"
 BASE = {
@@ -49,10 +50,30 @@ def test_a_changed_case_function_selects_the_classes_it_names() -> None:
 
 
 def test_what_a_case_function_uses_counts_and_its_comments_do_not() -> None:
-    assert set(affected(run({"helper.py": "def f(x): return 2\n"}))) == {"CatHead"}
+    selection = run({"helper.py": "def f(x): return 2\n"})
+    assert set(affected(selection)) == {"CatHead"}
+    assert not_run(selection) == {}
     selection = run({"export_cases.py": BASE["export_cases.py"] + "# CowModel\n"})
     assert affected(selection) == {}
     assert not_run(selection) == {"export_cases.py": ONLY_TEXT}
+
+
+def test_a_helper_of_case_functions_selects_in_a_checkout_of_transformers_too() -> None:
+    cases = "from ci.helpers import f\nfrom transformers import FarModel\ndef build(name, seed): return f(FarModel)\n"
+    base = FILES | {
+        "ci/cases.py": cases,
+        "ci/helpers.py": "from .deep import g\ndef f(x): return g(x)\ndef other(x): return x\n",
+        "ci/deep.py": "def g(x): return x\n",
+        "ci/unused.py": "def h(x): return x\n",
+    }
+    asked = Asked(hooks={"ci/cases.py": "case functions"}, file=SETTINGS_PATH)
+    for path, old, new in (("ci/helpers.py", "g(x)", "1"), ("ci/deep.py", "return x", "return 2")):
+        selection = run({path: base[path].replace(old, new)}, asked, base)
+        assert affected(selection) == {"FarModel": "ci/cases.py, the repository's case functions, changed"}
+        assert not_run(selection) == {}
+    selection = run({"ci/unused.py": "def h(x): return 2\n"}, asked, base)
+    assert affected(selection) == {}
+    assert not_run(selection) == {"ci/unused.py:h": NOT_EXPORTED}
 
 
 def test_data_that_a_case_function_names_counts() -> None:

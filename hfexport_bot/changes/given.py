@@ -1,0 +1,209 @@
+"""Code that runs only where an optional argument is given, or where a configuration has a property that few have.
+
+A change of such code affects those alone that give the argument, by name or by place, or that say the word by which a
+configuration gets the property.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from hfexport_bot.changes import policy
+from hfexport_bot.changes.folding import Defaults, defaults_of, folded, named, names_in, without, without_arguments
+from hfexport_bot.changes.modeling import alike
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: Functions and methods that do nothing to other objects than those they make or are called on.
+_READING = frozenset({"dict", "list", "set", "tuple", "copy", "update", "get", "items", "keys"})
+_BUILTINS = frozenset(dir(builtins))
+#: The properties, not holding.
+_PROPERTIES = {name: ast.Constant(False) for name in policy.PROPERTIES}
+
+
+class Given(NamedTuple):
+    """What must be given: an argument's name with its place among those that need no name (None: it needs it), or a
+    word of a configuration."""
+
+    name: str
+    place: int | None = None
+    argument: bool = True
+
+
+def when_changed(
+    old: _Function, new: _Function, functions: tuple[Defaults, Defaults] = ({}, {})
+) -> tuple[Given, ...] | None:
+    """What must be given for two versions of a function to differ, one of them; None where they differ in any case.
+    ``functions``: the defaults of each side's functions."""
+    if new.name in policy.ENTRIES:  # what a model is called with is its interface
+        return None
+    before, after = defaults_of(old), defaults_of(new)
+    known = {**before, **after}
+    moved = [name for name in known if not (name in _arguments(old) and name in _arguments(new))]
+    kept = [name for name in before if name in after and before[name].value == after[name].value]
+
+    def same(names: Collection[str]) -> bool:
+        """Whether nothing differs where none of them is given."""
+        values = {name: known[name] for name in names if name in known}
+        properties = {name: value for name, value in _PROPERTIES.items() if name in names}
+        before_it, after_it = (
+            folded(without_arguments(function, values.keys() - _arguments(other)), values, properties, defaults)
+            for function, other, defaults in ((old, new, functions[0]), (new, old, functions[1]))
+        )
+        return alike(before_it, after_it)
+
+    # Arguments that only one side has, and as few others as will do.
+    for others in ([], *([name] for name in (*_PROPERTIES, *kept)), kept):
+        needed = [*moved, *others]
+        if needed and same(needed):
+            places = {name: _place(new if name in after else old, name) for name in needed}
+            return tuple(_given(name, places[name]) for name in needed)
+    return None
+
+
+def without_settings_aside(function: _Function) -> _Function:
+    """A copy of a function without statements that set what lies behind the boundary, and do nothing else."""
+    return without(function, _sets_aside)
+
+
+def _sets_aside(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return isinstance(node.value.func, ast.Attribute) and _is_aside(node.value.func.value) and _only_reads(node)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    flat = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return bool(flat) and all(map(_is_aside, flat)) and _only_reads(node)
+
+
+def _is_aside(node: ast.expr) -> bool:
+    """Whether this is an attribute of the object itself that lies behind the boundary."""
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return own and policy.is_of_boundary(_name(node))
+
+
+def _only_reads(node: ast.AST) -> bool:
+    calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
+    return all(_name(call.func) in _READING for call in calls)
+
+
+def needed_for(function: _Function, word: str) -> tuple[Given, ...] | None:
+    """What must be given for a function to get to code that names something, nothing where it may in any case; None
+    where it does not name it."""
+    asked = _asked_before(function, word, frozenset())
+    if asked is None:
+        return None
+    defaults = defaults_of(function)
+    for name in sorted(asked & {*defaults, *_PROPERTIES}):
+        known = {name: defaults[name]} if name in defaults else {}
+        properties = {} if known else {name: _PROPERTIES[name]}
+        if word not in names_in(folded(function, known, properties, {})):
+            return (_given(name, _place(function, name)),)
+    return ()
+
+
+def _asked_before(node: ast.AST, word: str, asked: frozenset[str]) -> frozenset[str] | None:
+    """The names and attributes that conditions around every mention of a word ask about; None where it is not."""
+    if named(node) == word:
+        return asked
+    inner = [(child, asked) for child in ast.iter_child_nodes(node)]
+    if isinstance(node, ast.If | ast.IfExp):
+        within = asked | {*names_in(node.test)}
+        inner = [(child, asked if child is node.test else within) for child in ast.iter_child_nodes(node)]
+    found = [each for child, known in inner if (each := _asked_before(child, word, known)) is not None]
+    return frozenset.intersection(*found) if found else None
+
+
+def handed_on(nodes: Sequence[ast.AST], target: str, when: Sequence[Given]) -> Sequence[Given] | None:
+    """What must be given to code that uses ``target`` for it to give what ``target`` must be given: nothing where it
+    always does, None where it never does."""
+    found: dict[Given, None] = {}
+    for node in nodes:
+        optional = defaults_of(node) if isinstance(node, _Function) else {}
+        written = {*_keys(node)}
+        for call in _calls_of(node, target):
+            for given in when:
+                if any(isinstance(each, ast.Starred) for each in call.args) or (
+                    given.place is not None and len(call.args) > given.place
+                ):
+                    return ()
+                for keyword in call.keywords:
+                    if keyword.arg is None:
+                        if given.name in written:
+                            return ()
+                        found[given._replace(place=None)] = None
+                    elif keyword.arg == given.name:
+                        if not (isinstance(keyword.value, ast.Name) and keyword.value.id in optional):
+                            return ()
+                        own = keyword.value.id
+                        found[Given(own, _place(node, own) if isinstance(node, _Function) else None)] = None
+    return [*found] or None
+
+
+def may_be_followed(part: str, when: Sequence[Given]) -> bool:
+    """Whether who gives an argument can be told: a method's, but for that which makes objects, by its name alone."""
+    return part in ("", "__init__") or all(given.place is None for given in when)
+
+
+def _given(name: str, place: int | None) -> Given:
+    return Given(policy.PROPERTIES.get(name, name), place, name not in policy.PROPERTIES)
+
+
+def _keys(node: ast.AST) -> Iterator[str]:
+    """What code may write as a key of a mapping."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+        elif isinstance(each, ast.Call) and _name(each.func) in ("dict", "update"):
+            yield from (keyword.arg or "" for keyword in each.keywords)
+
+
+def _calls_of(node: ast.AST, target: str) -> Iterator[ast.Call]:
+    """The calls of a function or class, of what derives from it as ``super()`` too; any call where it is not called by
+    its name."""
+    nodes = [*ast.walk(node)]
+    calls = [each for each in nodes if isinstance(each, ast.Call)]
+    called = [each for each in calls if _name(each.func) in (target, "__init__")]
+    aside = {id(each.func) for each in called}
+    aside |= {id(base) for each in nodes if isinstance(each, ast.ClassDef) for base in each.bases}
+    asking = (each.args[-1] for each in calls if _name(each.func) == "isinstance" and each.args)
+    aside |= {id(inner) for each in asking for inner in ast.walk(each)}
+    loose = not called or any(
+        isinstance(each, ast.Name | ast.Attribute) and _name(each) == target and id(each) not in aside for each in nodes
+    )
+    yield from (each for each in calls if _may_be_held(each.func)) if loose else called
+
+
+def _may_be_held(function: ast.expr) -> bool:
+    """Whether what is called may be a function that a name, an attribute or a table holds: no method of other objects
+    or of modules, such as ``x.view``, and no builtin."""
+    if isinstance(function, ast.Name):
+        return function.id not in _BUILTINS
+    if isinstance(function, ast.Attribute):
+        return isinstance(function.value, ast.Name) and function.value.id in ("self", "cls")
+    return True
+
+
+def _arguments(function: _Function) -> set[str]:
+    arguments = function.args
+    return {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+
+
+def _place(function: _Function, name: str) -> int | None:
+    """The place of an argument in a call, ``self`` aside."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names and names[0] in ("self", "cls") else names
+    return names.index(name) if name in names else None
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def functions_of(units: Mapping[str, Sequence[ast.AST]]) -> Defaults:
+    """The defaults of some functions, each given by its nodes."""
+    return {
+        name: defaults_of(nodes[0])
+        for name, nodes in units.items()
+        if len(nodes) == 1 and isinstance(nodes[0], _Function)
+    }
