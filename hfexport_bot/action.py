@@ -138,10 +138,10 @@ def act(environment: MutableMapping[str, str], call: Call) -> int:
         if step is Step.RUN:
             _clear(Path(inputs["out"]))
             code = call(run_line(inputs, inputs["base"] or event.base, event.head))
+            if Step.PUBLISH not in steps and code in (CLEAN, FINDINGS, FAILED, INTERRUPTED):
+                _tell(Path(inputs["out"]), environment)
             if code == INTERRUPTED:
                 return code
-            if Step.PUBLISH not in steps and code in (CLEAN, FINDINGS, FAILED):
-                _tell(Path(inputs["out"]), environment)
             worst = max(worst, CLEAN if code == FINDINGS else code)
         else:
             line = ["command"] if step is Step.COMMAND else publish_line(inputs)

@@ -82,6 +82,8 @@ class Trials:
         with self.watch(len(requests), "with a workaround off" if off else "") as on_event:
             sides = Sides({"head": self.setup}, self.run_cases, self.jobs)
             found = sides.run({"head": requests}, on_event=on_event).get("head", {})
+        if sides.interrupted:
+            raise KeyboardInterrupt
         self.versions |= sides.versions.get("head", {})
         self.fatal = sides.fatal.get("head", "")
         return found

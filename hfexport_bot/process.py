@@ -68,7 +68,8 @@ def carry_out(
 
 
 def write_and_judge(finished: Finished, out: Path, *, quiet: bool = False, as_json: bool = False) -> int:
-    """Write and print a report; the exit code is what it comes to. Raises `RunError` where the run failed."""
+    """Write and print a report; the exit code is what it comes to. Raises `RunError` where the run failed, and
+    ``KeyboardInterrupt`` where it was interrupted, both after that."""
     from rich.console import Console
 
     from hfexport_bot.reporting.terminal import print_report
@@ -84,6 +85,8 @@ def write_and_judge(finished: Finished, out: Path, *, quiet: bool = False, as_js
     elif not quiet:
         print_report(report, Console())
         click.echo(f"report: {', '.join(str(path) for path in written.values())}")
+    if finished.interrupted:
+        raise KeyboardInterrupt
     if finished.failure:
         raise RunError(finished.failure)
     return FINDINGS if failing(report) else CLEAN

@@ -40,6 +40,8 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
         setup = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
         run_cases = open_things.enter_context(around.open_runners())
         result = run_planned(planned, None, setup, run_cases, around, survey=True)
+    if result.interrupted:
+        raise KeyboardInterrupt
     return Census(
         revision=place.revision,
         entries=tuple(_entry(case, result.head[case.id]) for case in planned if case.id in result.head),

@@ -12,7 +12,7 @@ from hfexport_bot.changes.place import Place, find_place
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree
-from hfexport_bot.commands.finished import Finished, failure_of, notes_of, require_cases, rerun_of
+from hfexport_bot.commands.finished import Finished, ended, failure_of, notes_of, require_cases, rerun_of
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import engines_of, not_planned
 from hfexport_bot.preparation import (
@@ -105,12 +105,13 @@ def _run(plan: Plan, place: Place, around: Surroundings, shard: Shard | None, st
         head = private_setup(prepared.setups["head"], open_things) if planned else prepared.setups["head"]
         run_cases = open_things.enter_context(around.open_runners())
         result = run_planned(planned, None, head, run_cases, around)
+    ran, missed = ended(planned, result)
     accepted, expired = in_force(settings.accepted, around.today)
     report = Report(
         command=plan.command,
         head=plan.head,
-        cases=blamed(make_cases(planned, None, result.head, accepted), tree, {}),
-        not_run=plan.not_run,
+        cases=blamed(make_cases(ran, None, result.head, accepted), tree, {}),
+        not_run=(*plan.not_run, *missed),
         notes=(*plan.notes, *prepared.notes, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,
@@ -119,7 +120,7 @@ def _run(plan: Plan, place: Place, around: Surroundings, shard: Shard | None, st
         rerun=plan.rerun,
         shard=shard,
     )
-    return Finished(report, report.failure)
+    return Finished(report, report.failure, result.interrupted)
 
 
 def _named(revision: Revision) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from hfexport_bot.audit import Trials
@@ -25,7 +26,7 @@ from hfexport_bot.changes.targets import resolve_on_both
 from hfexport_bot.changes.tree import GitTree, Tree
 from hfexport_bot.commands.auditing import ASIDE, ChangeAudit
 from hfexport_bot.commands.detect import select_changes
-from hfexport_bot.commands.finished import Finished, failure_of, notes_of, rerun_of
+from hfexport_bot.commands.finished import Finished, ended, failure_of, notes_of, rerun_of
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.reruns import Reruns
 from hfexport_bot.execution.session import SessionResult
@@ -142,42 +143,49 @@ def run_change(
     about.until = until
     code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), plan.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
-    if planned:
-        with ExitStack() as open_things:
-            setups: dict[SideName, RunnerSetup] = {}
-            sides: tuple[tuple[SideName, str, Hooks], ...] = (
-                ("base", base_sha, settings.base_hooks),
-                ("head", head_sha, settings.head_hooks),
-            )
-            for side, sha, hooks in sides:
-                tree = open_things.enter_context(revision_tree(git, sha))
-                setups[side] = runner_setup(layout, tree, settings, hooks, log_dir(around, side))
-            trees: dict[SideName, Tree] = {"base": GitTree(git, base_sha), "head": head_tree}
-            prepared = prepare(setups, trees, planned, settings, around)
-            setups = prepared.setups
-            planned = () if prepared.failure else planned
-            about.without_unmet(prepared.unmet)
-            reruns = Reruns(settings.reruns, may_be_chance, until)
-
-            head_setup = setups["head"].model_copy(update={"watched": code.watched})
-            with around.open_runners() as run_cases:  # the same ones for variants: to get warm takes long
-
-                def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
-                    base = None if survey else setups["base"]
-                    return run_planned(cases, base, head_setup, run_cases, around, reruns, survey=survey)
-
-                own = share_of(code, plan.cases, planned, first, layout) if shard else code
-                planned, result = reach_more(own, planned, run(planned), run, layout)
-                backends = tuple(sorted({case.id.backend for case in planned}))
-                trials = Trials(
-                    head_setup.model_copy(update={"backends": backends}), run_cases, around.watch, around.jobs
+    try:
+        if planned:
+            with ExitStack() as open_things:
+                setups: dict[SideName, RunnerSetup] = {}
+                sides: tuple[tuple[SideName, str, Hooks], ...] = (
+                    ("base", base_sha, settings.base_hooks),
+                    ("head", head_sha, settings.head_hooks),
                 )
-                about.on_cases(planned, result, trials)
-            if first:
-                lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
+                for side, sha, hooks in sides:
+                    tree = open_things.enter_context(revision_tree(git, sha))
+                    setups[side] = runner_setup(layout, tree, settings, hooks, log_dir(around, side))
+                trees: dict[SideName, Tree] = {"base": GitTree(git, base_sha), "head": head_tree}
+                prepared = prepare(setups, trees, planned, settings, around)
+                setups = prepared.setups
+                planned = () if prepared.failure else planned
+                about.without_unmet(prepared.unmet)
+                reruns = Reruns(settings.reruns, may_be_chance, until)
 
-    if first and not prepared.failure:
-        about.on_installed(Overrides(seconds=settings.limits.wall_seconds), around)
+                head_setup = setups["head"].model_copy(update={"watched": code.watched})
+                with around.open_runners() as run_cases:  # the same ones for variants: to get warm takes long
+
+                    def run(cases: Sequence[PlannedCase], survey: bool = False) -> SessionResult:
+                        base = None if survey else setups["base"]
+                        return run_planned(cases, base, head_setup, run_cases, around, reruns, survey=survey)
+
+                    own = share_of(code, plan.cases, planned, first, layout) if shard else code
+                    result = run(planned)
+                    planned, result = reach_more(own, planned, result, run, layout)
+                    backends = tuple(sorted({case.id.backend for case in planned}))
+                    trials = Trials(
+                        head_setup.model_copy(update={"backends": backends}), run_cases, around.watch, around.jobs
+                    )
+                    if not result.interrupted:
+                        about.on_cases(planned, result, trials)
+                if first and not result.interrupted:
+                    lost = _lost_targets(plan, planned, setups["base"], setups["head"], head_tree, around)
+
+        if first and not prepared.failure and not result.interrupted:
+            about.on_installed(Overrides(seconds=settings.limits.wall_seconds), around)
+    except KeyboardInterrupt:  # what was found until then is kept
+        result = replace(result, interrupted=True)
+
+    ran, missed = ended(planned, result)
     accepted, expired = in_force(settings.accepted, around.today)
     base_tree = GitTree(git, base_sha)
     expected = _expectations(plan, planned, base_tree, head_tree, around)
@@ -188,12 +196,12 @@ def run_change(
         base=plan.base,
         head=plan.head,
         cases=blamed(
-            make_cases(planned, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
+            make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
             head_tree,
             code.lines,
         ),
         unreached=code.unreached(result.head.values()),
-        not_run=plan.not_run,
+        not_run=(*plan.not_run, *missed),
         notes=(*plan.notes, *prepared.notes, *lost, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,
@@ -206,7 +214,7 @@ def run_change(
         audit=about.report(plan.head),
         untried=untried(changed, [case.id for case in (*plan.cases, *planned)]),
     )
-    return Finished(report, report.failure)
+    return Finished(report, report.failure, result.interrupted)
 
 
 def _expectations(

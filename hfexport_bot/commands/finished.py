@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, OutcomeKind, Report, Rerun
+from hfexport_bot.schema import CaseId, NotRun, OutcomeKind, Report, Rerun
 from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry, Overrides, Settings
+
+#: Why cases were not run.
+INTERRUPTED = "the run was interrupted"
 
 #: Files, and cases, that a note names.
 _SHOWN = 5
@@ -17,10 +20,12 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Finished:
-    """A complete report, and why the run failed as a whole (empty: it did not)."""
+    """A report, and why the run failed as a whole (empty: it did not). ``interrupted``: somebody ended it, and the
+    report has what had been run until then."""
 
     report: Report
     failure: str = ""
+    interrupted: bool = False
 
 
 def notes_of(settings: Settings, expired: Sequence[AcceptedEntry], result: SessionResult) -> tuple[str, ...]:
@@ -58,12 +63,23 @@ def _not_again(late: Sequence[CaseId]) -> Iterator[str]:
 def failure_of(result: SessionResult) -> str:
     """A run in which no runner worked, or no case came past the repository's case function, says nothing of the
     change, whatever its verdicts add up to."""
+    if result.interrupted:
+        return INTERRUPTED
     if result.ran and len(result.fatal) == len(result.ran):
         return next(iter(result.fatal.values()))
     outcomes = [*result.base.values(), *result.head.values()]
     if outcomes and all(each.kind is OutcomeKind.ERROR and each.error_type == "HookError" for each in outcomes):
         return outcomes[0].message
     return ""
+
+
+def ended(planned: Sequence[PlannedCase], result: SessionResult) -> tuple[list[PlannedCase], list[NotRun]]:
+    """The cases that a run got to, and those that it did not since it was interrupted."""
+    if not result.interrupted:
+        return [*planned], []
+    ran = [case for case in planned if case.id in (result.head if case.head_module else result.base)]
+    missed = {case.id for case in planned} - {case.id for case in ran}
+    return ran, [NotRun(kind="case", name=str(each), reason=INTERRUPTED) for each in sorted(missed, key=str)]
 
 
 def rerun_of(tree: str, overrides: Overrides, rev: str = "") -> Rerun:

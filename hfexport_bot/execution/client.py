@@ -62,8 +62,8 @@ OnEvent = Callable[[RunnerEvent], None]
 
 @dataclass(frozen=True)
 class RunResult:
-    """An outcome for every case that was asked for, the versions of what exported, when the runner could not work at
-    all, why, and by what it was not confined, and why."""
+    """An outcome for every case that was asked for (when cancelled, for those that had ended), the versions of what
+    exported, when the runner could not work at all, why, and by what it was not confined, and why."""
 
     outcomes: dict[CaseId, Outcome]
     versions: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,8 @@ class _End:
 
     kind: OutcomeKind
     message: str
-    final: bool = False  # another runner would end in the same way, or is not wanted
+    final: bool = False  # another runner would end in the same way
+    cancelled: bool = False  # another runner is not wanted
 
 
 def run_cases(
@@ -145,7 +146,7 @@ class Runners:
 
         Args:
             on_event: told of every valid event, also of outcomes that the runner could not give itself.
-            cancelled: set it to stop early; the cases left then are errors, "cancelled".
+            cancelled: set it to stop early; the cases left then have no outcome.
 
         Raises:
             OSError: the runner cannot be started, or ``setup.log_dir`` cannot be written.
@@ -168,12 +169,14 @@ class Runners:
             if end is None:
                 break
             self._live.pop(key).stop()
+            if end.cancelled:
+                break
             run.fail(list(run.begun), end)
             fruitless = fruitless + 1 if len(run.outcomes) == before else 0
             restarts += 1
             if end.final or fruitless > 1 or restarts > _MAX_RESTARTS:
                 run.fail(run.waiting(), end)
-        outcomes = {id_: run.outcomes[id_] for id_ in run.requests}
+        outcomes = {id_: run.outcomes[id_] for id_ in run.requests if id_ in run.outcomes}
         return RunResult(outcomes, run.versions, run.fatal, tuple(run.unprotected))
 
 
@@ -358,7 +361,7 @@ def _follow(runner: _Runner, run: _Run, cancelled: threading.Event, timing: _Tim
         if not run.waiting():
             return None
         if cancelled.is_set():
-            return _End(OutcomeKind.ERROR, "cancelled before it was done", final=True)
+            return _End(OutcomeKind.ERROR, "cancelled before it was done", cancelled=True)
         if time.monotonic() > deadline:
             if runner.ready is None:
                 text = f"the runner was not ready after {timing.warm_up_seconds:g} s"

@@ -58,9 +58,10 @@ def run_again(
             }
             with watch(2 * len(chosen), "again") as on_event:
                 again = sides.run(work, on_event=on_event) if ids is together else _one_by_one(sides, work, on_event)
-            for id_ in chosen:
+            base_again, head_again = again.get("base", {}), again.get("head", {})
+            for id_ in (id_ for id_ in chosen if id_ in base_again and id_ in head_again):  # all, if not interrupted
                 tries = found[id_]
-                found[id_] = Tries((*tries.base, again["base"][id_]), (*tries.head, again["head"][id_]))
+                found[id_] = Tries((*tries.base, base_again[id_]), (*tries.head, head_again[id_]))
     tries_of = {id_: tries for id_, tries in found.items() if len(tries.head) > 1}
     return tries_of, tuple(id_ for id_ in found if id_ not in tries_of and reruns.times)
 

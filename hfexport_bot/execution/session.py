@@ -34,7 +34,8 @@ class SessionResult:
     """Both sides' outcomes; ``eager`` tells how eager's outputs moved where they may have, ``tries`` has all
     outcomes of the cases that were run again, ``late`` names those that should have been and for which there was no
     time, ``fatal`` has a message for each side whose runner could not work at all, ``written`` the files of a side's
-    tree that its own code wrote to, ``unprotected`` by what runners were not confined, and why."""
+    tree that its own code wrote to, ``unprotected`` by what runners were not confined, and why.
+    ``interrupted``: somebody ended it, and not all cases have an outcome."""
 
     base: dict[CaseId, Outcome] = field(default_factory=dict)
     head: dict[CaseId, Outcome] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class SessionResult:
     fatal: dict[SideName, str] = field(default_factory=dict)
     ran: tuple[SideName, ...] = ()
     written: dict[SideName, tuple[str, ...]] = field(default_factory=dict)
+    interrupted: bool = False
     unprotected: tuple[str, ...] = ()
 
 
@@ -78,7 +80,8 @@ def run_session(
         exchange: an empty folder, where base leaves what its models ran on in eager for head to run on too.
         survey: end every case after its eager forward.
 
-    Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` the runners are told to stop and waited for.
+    Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` the runners are told to stop and waited for; the result
+    then has what had ended.
     """
     return _Session(planned, base, head, run_cases, jobs, watch, exchange, survey).run(reruns)
 
@@ -140,6 +143,7 @@ class _Session:
             fatal=dict(self._sides.fatal),
             unprotected=tuple(self._sides.unprotected),
             ran=tuple(side for side in ("base", "head") if side in self._sides.ran),
+            interrupted=self._sides.interrupted,
         )
 
     def _run_base(self, on_event: OnEvent | None) -> dict[CaseId, Outcome]:

@@ -66,6 +66,7 @@ class Sides:
     Attributes:
         jobs: cases at the same time over both sides. versions: of what exported, by side. ran: the sides that did.
         fatal: why a side's runner could not work at all. unprotected: by what runners were not confined, and why.
+        interrupted: whether somebody ended it.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Sides:
         self.fatal: dict[SideName, str] = {}
         self.unprotected: dict[str, None] = {}
         self.ran: set[SideName] = set()
+        self.interrupted = False
         self._setups = setups
         self._run_cases = run_cases
         self.jobs = jobs or available_cpus()
@@ -96,8 +98,11 @@ class Sides:
         Args:
             on_event: called from either side's thread, one call at a time. jobs: in place of those of all runs.
 
-        Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` all runners are told to stop and waited for.
+        Raises what ``run_cases`` raises. On ``KeyboardInterrupt`` all runners are told to stop and waited for: there
+        are the outcomes of what had ended, `interrupted` is set, and from then on nothing is run.
         """
+        if self.interrupted:
+            return {}
         work = {side: requests for side, requests in work.items() if requests}
         for side in work:  # from here: a runner ends with the thread that started it, and is to outlive these
             self.prepare(side)
@@ -124,9 +129,9 @@ class Sides:
                 threading.Thread(target=run, args=(side, requests), name=f"{side} runner").start()
             _wait(list(ends.values()))
         except KeyboardInterrupt:
+            self.interrupted = True
             cancelled.set()
             _wait(started)
-            raise
         if errors:
             raise errors[0]
         return found

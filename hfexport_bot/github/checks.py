@@ -59,9 +59,11 @@ class WrittenCheck:
     app: str
 
 
-def conclude(report: Report) -> Conclusion:
+def conclude(report: Report, ran: str = "") -> Conclusion:
     """What a report means for the check: red is what fails the command; a run that could not have seen a regression, or
-    left changed files without judgement, is neutral."""
+    left changed files without judgement, is neutral. One that ended with ``ran`` cancelled is so, unless it is red."""
+    if ran == "cancelled" and not red_cases(report):
+        return Conclusion.CANCELLED
     if failing(report):
         return Conclusion.FAILURE
     if report.command == "run" and (merge_safety(report) == "unknown" or (not report.cases and unjudged(report))):

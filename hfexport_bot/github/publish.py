@@ -75,7 +75,7 @@ class Published:
 def publish(client: Client | None, event: Event, result: Result, wishes: Wishes) -> Published:
     """Write the check run and the comment. ``client`` is None where there is no token. Raises nothing of GitHub's."""
     report = result.report
-    published = Published(conclude(report) if report else conclude_without(event.ran))
+    published = Published(conclude(report, event.ran) if report else conclude_without(event.ran))
     if client is None:
         published.lines.append("No check and no comment: there is no GITHUB_TOKEN.")
         return published
@@ -85,7 +85,8 @@ def publish(client: Client | None, event: Event, result: Result, wishes: Wishes)
         published.checked, published.check_url, app = True, written.url, written.app
     except GitHubError as error:
         _note(published, "No check", error, event)
-    if report and event.change and wishes.comment is not CommentWhen.NEVER:
+    cancelled = published.conclusion is Conclusion.CANCELLED  # by a newer push, or by somebody who knows
+    if report and event.change and wishes.comment is not CommentWhen.NEVER and not cancelled:
         try:
             published.comment_url = _comment(client, event, event.change, report, wishes, app)
         except NoPullRequest as reason:

@@ -21,11 +21,16 @@ def reach_more(
     code: ChangedCode, planned: tuple[PlannedCase, ...], result: SessionResult, run: Run, layout: Layout
 ) -> tuple[tuple[PlannedCase, ...], SessionResult]:
     """The cases and what they came to, with those of the variants that reach lines which no case did."""
+    if result.interrupted:
+        return planned, result
     told = [outcome for outcome in result.head.values() if outcome.executed is not None]
     tried = _to_try(code.left(told), planned, layout) if told else ()
     if not tried:
         return planned, result
-    reaching = _reaching(code, told, run(tried, True).head)
+    surveyed = run(tried, True)
+    if surveyed.interrupted:
+        return planned, replace(result, interrupted=True)
+    reaching = _reaching(code, told, surveyed.head)
     more = tuple(_with_variant(case, each.variant) for each in reaching for case in planned if _is_plain(case.id, each))
     if not more:
         return planned, result
@@ -38,6 +43,7 @@ def reach_more(
         tries=result.tries | added.tries,
         late=(*result.late, *added.late),
         written=added.written | result.written,
+        interrupted=added.interrupted,
     )
     return (*planned, *more), both
 

@@ -738,11 +738,12 @@ SLOW_TO_STOP = """
 import os, sys, time
 from contextlib import nullcontext
 import hfexport_bot.execution.client as client
+from hfexport_bot.schema import Outcome, OutcomeKind
 def run_cases(setup, requests, *, on_event=None, cancelled=None):
     print("running", flush=True)
     assert cancelled.wait(30)
     time.sleep(0.5)
-    return client.RunResult({})
+    return client.RunResult({requests[0].id: Outcome(kind=OutcomeKind.PASS)})
 client.Runners = lambda: nullcontext(run_cases)
 from hfexport_bot.cli import entry_point
 entry_point()
@@ -751,12 +752,17 @@ entry_point()
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_in_130_once_all_is_cleaned_up(
-    changed: Any, out: Path, tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_signals_end_in_130_once_all_is_cleaned_up_and_what_was_found_is_kept(
+    changed: Any, out: Path, tmp_path: Path, number: signal.Signals, command: str
 ) -> None:
     place = tmp_path / "place"
     place.mkdir()
-    options = ["run", "--repo", str(changed.path), "--base", "main", "--out", str(out)]
+    given = {
+        "run": ["--repo", str(changed.path), "--base", "main"],
+        "check": ["--tree", str(changed.path), "modeling_b"],
+    }
+    options = [command, *given[command], "--out", str(out)]
     with subprocess.Popen(
         [sys.executable, "-c", SLOW_TO_STOP, *options],
         env=os.environ | {"TMPDIR": str(place)},
@@ -766,12 +772,23 @@ def test_signals_end_in_130_once_all_is_cleaned_up(
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
-        assert len(list(place.glob("hfexport-tree-*"))) == 3  # two trees, and what eager leaves for the other side
+        # Two trees, and what eager leaves for the other side.
+        assert len(list(place.glob("hfexport-tree-*"))) == (3 if command == "run" else 0)
         process.send_signal(number)
         time.sleep(0.1)
         process.send_signal(number)  # an impatient second one
         assert process.wait(30) == 130
     assert list(place.iterdir()) == []
+    report = Report.model_validate_json((out / "report.json").read_text())
+    (case,) = report.cases
+    assert (case.outcome, case.verdict) == (OutcomeKind.PASS, VerdictKind.NO_BASELINE)
+    missed = [item.name for item in report.not_run if item.reason == "the run was interrupted"]
+    assert len(missed) == 2
+    assert str(case.id) not in missed
+    assert report.failure == "the run was interrupted"
+    markdown = (out / "report.md").read_text()
+    assert "the run failed" in markdown
+    assert f"- case `{missed[0]}`: `the run was interrupted`" in markdown
 
 
 GUARD = """

@@ -215,7 +215,7 @@ def test_cancelling_leaves_no_process(client: Client) -> None:
     assert len(below) >= 4
     assert wait_for(lambda: not any(process.is_running() for process in below))
     assert kinds(result) == {"good": "pass", "grandchild": "error", "good2": "error"}
-    assert result.outcomes[case_id("good2")].message == "cancelled before it was done"
+    assert case_id("good2") not in result.outcomes
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])

@@ -164,6 +164,16 @@ def test_the_check_concludes_without_a_report_too(job: Job, github: GitHub, ran:
     assert "the run ended before it could write one" in job.summary
 
 
+def test_a_report_of_a_cancelled_run_is_no_failure_unless_it_is_red(job: Job, github: GitHub) -> None:
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "cancelled"}  # type: ignore[operator]
+    job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
+    job.publish(clean().model_copy(update={"failure": "the run was interrupted"}))
+    (check,) = github.checks
+    assert (check["conclusion"], github.comments) == ("cancelled", [])
+    job.publish(red().model_copy(update={"failure": "the run was interrupted"}))
+    assert (github.checks[0]["conclusion"], len(github.comments)) == ("failure", 1)
+
+
 @pytest.mark.parametrize("text", ["{}", "<html>", '{"command": "run", "head": {"name": "x"}, "cases": [{}]}'])
 def test_a_report_that_is_none_is_published_as_that(job: Job, github: GitHub, text: str) -> None:
     job.publish(text)
