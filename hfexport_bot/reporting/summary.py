@@ -37,8 +37,9 @@ STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
 #: Changed symbols and kinds that a sample misses and that are named.
 _MISSED_SHOWN = 10
 
-#: Symbols of one file that are named in an entry of what was not run.
-SYMBOLS_NAMED = 5
+#: How many symbols or files an entry of what was not run names, and how many files have one each.
+NAMED = 5
+FEW_FILES = 3
 
 #: A package as a report may name it in its title, alone or with a version, and how many it names.
 _PLAIN_WISH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*( [0-9]+(\.[0-9a-z]+)*)?", re.ASCII)
@@ -194,23 +195,24 @@ def lines_not_run(report: Report) -> str:
 
 
 def not_run_entries(report: Report) -> tuple[NotRun, ...]:
-    """What was not run; symbols of one file that have one reason are one entry."""
+    """What was not run; symbols of one file that have one reason, and many files that have, are one entry."""
     groups: dict[tuple[str, ...], list[NotRun]] = {}
     for number, item in enumerate(report.not_run):
-        file = item.name.partition(":")[0]
-        key = ("symbol", file, item.reason) if item.kind == "symbol" else (str(number),)
+        file = item.name.partition(":")[0] if item.kind == "symbol" else ""
+        key = (item.kind, file, item.reason) if item.kind in ("symbol", "file") else (str(number),)
         groups.setdefault(key, []).append(item)
-    return tuple(_as_one(group) for group in groups.values())
+    return tuple(entry for group in groups.values() for entry in _as_one(group))
 
 
-def _as_one(group: Sequence[NotRun]) -> NotRun:
+def _as_one(group: Sequence[NotRun]) -> Sequence[NotRun]:
     first = group[0]
-    if len(group) == 1:
-        return first
-    file = first.name.partition(":")[0]
-    names = [item.name.partition(":")[2] for item in group[:SYMBOLS_NAMED]]
-    more = f" and {len(group) - len(names)} more" if len(group) > len(names) else ""
-    return first.model_copy(update={"name": f"{file}: {', '.join(names)}{more}"})
+    if len(group) <= (FEW_FILES if first.kind == "file" else 1):
+        return group
+    head, names = f"{len(group)} files", [item.name for item in group]
+    if first.kind == "symbol":
+        head, names = first.name.partition(":")[0], [item.name.partition(":")[2] for item in group]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [first.model_copy(update={"name": f"{head}: {', '.join(names[:NAMED])}{more}"})]
 
 
 def source_lines(blame: Blame) -> str:

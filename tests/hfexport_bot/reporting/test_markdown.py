@@ -204,6 +204,21 @@ def test_nothing_affected_is_a_green_report() -> None:
     assert "modeling_x.py" in section(markdown, "Not run, and why")
 
 
+def test_files_that_were_not_run_for_one_reason_are_one_entry_where_they_are_many() -> None:
+    reasons = {ONLY_TEXT: 7, "syntax error": 3}
+    left = tuple(
+        NotRun(kind="file", name=f"{reason[:1]}{number}.py", reason=reason)
+        for reason, count in reasons.items()
+        for number in range(count)
+    )
+    report = Report(command="run", head=Revision(name="b"), not_run=left)
+    lines = [line for line in section(render(report), "Not run, and why").splitlines() if line.startswith("- ")]
+    assert lines == [
+        f"- file `7 files: o0.py, o1.py, o2.py, o3.py, o4.py and 2 more`: `{ONLY_TEXT}`",
+        *(f"- file `s{number}.py`: `syntax error`" for number in range(3)),
+    ]
+
+
 def test_symbols_of_one_file_that_were_not_run_are_one_entry() -> None:
     names = [*(f"processing_x.py:X.m{number}" for number in range(8)), "modeling_x.py:f"]
     left = tuple(NotRun(kind="symbol", name=name, reason="not on an exported path") for name in names)
@@ -304,7 +319,7 @@ def report_of(cases: Sequence[CaseReport]) -> Report:
         base=Revision(name=NASTY),
         head=Revision(name=NASTY, sha=NASTY),
         cases=tuple(cases),
-        not_run=tuple(NotRun(kind="file", name=NASTY, reason=NASTY) for _ in cases),
+        not_run=tuple(NotRun(kind="class", name=NASTY, reason=NASTY) for _ in cases),
         notes=(NASTY,) * len(cases),
         failure="",
         seconds=1e9,

@@ -136,7 +136,7 @@ def reports(draw: Any) -> Report:
         base=Revision.model_construct(name=draw(_HOSTILE), sha=draw(_HOSTILE)),
         head=Revision.model_construct(name=draw(_HOSTILE), sha=draw(st.sampled_from(["a" * 40, "", "@x"]))),
         cases=tuple(_cases(draw, draw(many))),
-        not_run=(NotRun.model_construct(kind="file", name=draw(_HOSTILE), reason=draw(_HOSTILE)),) * draw(many),
+        not_run=(NotRun.model_construct(kind="class", name=draw(_HOSTILE), reason=draw(_HOSTILE)),) * draw(many),
         notes=(draw(_HOSTILE),) * draw(many),
         failure=draw(st.sampled_from(["", "x"]) | _HOSTILE),
         seconds=draw(st.floats(0, 1e9)),
@@ -195,7 +195,7 @@ def shown_and_cut(markdown: str, title: str, entry: str) -> int:
 
 
 def assert_counts(markdown: str, report: Report) -> None:
-    assert shown_and_cut(markdown, "Not run, and why", r"^- file") == len(report.not_run)
+    assert shown_and_cut(markdown, "Not run, and why", r"^- class") == len(report.not_run)
     assert shown_and_cut(markdown, "Notes", r"^-(?: |$)") == len(report.notes)
     if report.command == "run":
         interface = [case for case in report.cases if case.verdict is VerdictKind.INTERFACE]
