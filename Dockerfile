@@ -18,13 +18,17 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG TORCH_VERSION=2.13.0
 RUN pip install --no-cache-dir --disable-pip-version-check --index-url "$TORCH_INDEX" "torch==$TORCH_VERSION"
 
+# What else it needs, without the program itself: a release changes none of this, and runners that have it fetch nothing of
+# it. The lock holds every version; what only development needs stays out.
 WORKDIR /opt/hfexport-bot
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml requirements.lock ./
+RUN python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
+    && pip install --no-cache-dir --disable-pip-version-check --constraint requirements.lock --requirement requirements.txt
+
+COPY README.md LICENSE ./
 COPY exporters exporters
 COPY hfexport_bot hfexport_bot
-# The lock holds every version; what only development needs stays out.
-RUN pip install --no-cache-dir --disable-pip-version-check --constraint requirements.lock . \
-    && python -m compileall -q /usr/local/lib/python3.11/site-packages/hfexport_bot \
+RUN pip install --no-cache-dir --disable-pip-version-check --no-deps . \
     && hfexport-bot --version
 
 WORKDIR /github/workspace
