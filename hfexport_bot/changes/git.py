@@ -97,7 +97,8 @@ class Git:
                     f"git refuses {path} because another user owns it; "
                     f"run: git config --global --add safe.directory {path.resolve()}"
                 ) from None
-            raise UsageError(f"{path} is not in a git repository; give --repo one") from None
+            said = str(error).partition("\n")[0]
+            raise UsageError(f"{path} is not in a git repository ({said}); give --repo one") from None
 
     def _run(self, *arguments: str, data: bytes | None = None) -> bytes:
         return call_git(arguments, self.path, git_environment(), data)
