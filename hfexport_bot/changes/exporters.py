@@ -7,13 +7,16 @@ common code changed, a sample stands for all models: one of each kind.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
+from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, is_modeling_file
-from hfexport_bot.changes.modeling import SourceError, alike, model_classes, parse, public_model_classes
-from hfexport_bot.changes.tree import Tree
+from hfexport_bot.changes.modeling import SourceError, alike, parse
+from hfexport_bot.changes.reading import facts_of
+from hfexport_bot.changes.tree import StoredTree, Tree
 from hfexport_bot.schema import REPO_PREFIX, CaseId, Layout, Report
 
 #: Where a checkout's exporters lie.
@@ -87,7 +90,7 @@ def acting_ids(tree: Tree, layout: Layout) -> tuple[str, ...]:
 
 
 def affected_by_exporters(
-    changes: Iterable[FileChange], base: Tree, head: Tree, layout: Layout, hits: Hits
+    changes: Iterable[FileChange], base: StoredTree, head: StoredTree, layout: Layout, hits: Hits
 ) -> ByExporters:
     """The model classes to run for changed files of the exporters (`is_exporter_file`); see the module."""
     found = ByExporters()
@@ -169,17 +172,17 @@ def _add_sample(found: ByExporters, said: str, locate: _Locator) -> None:
 class _Locator:
     """Finds modeling files and their classes in the first of the trees that has them."""
 
-    def __init__(self, trees: tuple[Tree, ...], layout: Layout) -> None:
+    def __init__(self, trees: Sequence[StoredTree], layout: Layout) -> None:
         self._trees = trees
         self._layout = layout
-        self._parsed: dict[str, list[ast.Module]] = {}
+        self.files = cache(self._find_files)
+        self._facts = cache(self._read_facts)
 
-    def files(self, model: str, class_name: str) -> list[str]:
+    def _find_files(self, model: str, class_name: str) -> Sequence[str]:
         """The modeling files in a model's folder that define a class."""
-        folder = f"{MODELS_FOLDER[self._layout]}/{model}"
-        paths = dict.fromkeys(path for tree in self._trees for path in tree.files(folder))
-        modeling = (path for path in paths if is_modeling_file(path, self._layout))
-        return [path for path in modeling if any(class_name in model_classes(file) for file in self._read(path))]
+        folder = f"{MODELS_FOLDER[self._layout]}/{model}/"
+        modeling = (path for path in self._paths if path.startswith(folder) and is_modeling_file(path, self._layout))
+        return [path for path in modeling if any(class_name in facts.models for facts in self._facts(path))]
 
     def path_of(self, module: str) -> str:
         """The path of ``transformers.models.x.modeling_x``."""
@@ -187,13 +190,14 @@ class _Locator:
 
     def public(self, path: str) -> tuple[str, ...]:
         """The public model classes of a file."""
-        return tuple(dict.fromkeys(name for file in self._read(path) for name in public_model_classes(file)))
+        return tuple(dict.fromkeys(name for facts in self._facts(path) for name in facts.public))
 
-    def _read(self, path: str) -> list[ast.Module]:
-        if path not in self._parsed:
-            sources = dict.fromkeys(source for tree in self._trees if (source := tree.read(path)) is not None)
-            self._parsed[path] = [file for source in sources if (file := _parsed(source)) is not None]
-        return self._parsed[path]
+    @cached_property
+    def _paths(self) -> Sequence[str]:
+        return list(dict.fromkeys(path for tree in self._trees for path in tree.blobs()))
+
+    def _read_facts(self, path: str) -> Sequence[Facts]:
+        return [facts for side in facts_of([path], self._trees) for facts in side.values()]
 
 
 @dataclass

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from hfexport_bot.changes.modeling import is_documenting, parse
-from hfexport_bot.changes.units import Units, take_apart
+from hfexport_bot.changes.modeling import is_documenting
+from hfexport_bot.changes.units import File, Units
 from hfexport_bot.changes.uses import read_part
 
 #: Never part of a repository.
@@ -26,6 +26,8 @@ _ALIKE = {"typing_extensions": "typing", "collections.abc": "typing"}
 _FUTURE = "__future__"
 _BUILTINS = frozenset(dir(builtins))
 _END = re.compile(r"[.\[]")
+#: Begins statements that have no import of module level inside.
+_DEFINES = re.compile(rb"@|(class|def|async)\b")
 
 
 class Import(NamedTuple):
@@ -95,15 +97,15 @@ def read_loads(body: Sequence[ast.stmt], sure: bool = True) -> Iterator[Load]:
             yield from read_loads(node.body, False)
 
 
-def changed_imports(sources: Sequence[bytes], changed: Sequence[Units]) -> tuple[ChangedImport, ...]:
+def changed_imports(files: Sequence[File], changed: Sequence[Units]) -> tuple[ChangedImport, ...]:
     """The names that imports bind otherwise on the two sides.
 
-    ``changed`` are the units of what is not alike on both sides; the files are read as a whole only where these bind
-    names otherwise.
+    ``changed`` are the units of what is not alike on both sides. More of the files is read only where these bind names
+    otherwise: what else imports something, and what has such a name in its text.
     """
     rows = [_rows(units) for units in changed]
     differing = [name for name in {**rows[1], **rows[0]} if rows[0].get(name) != rows[1].get(name)]
-    sides = [_Side(source) for source in sources]
+    sides = [_Side(file, differing) for file in files]
     found = (_changed(name, *sides) for name in differing)
     return tuple(each for each in found if each is not None)
 
@@ -114,7 +116,7 @@ def _changed(name: str, old: _Side, new: _Side) -> ChangedImport | None:
     before, after = old.binds(name), new.binds(name)
     if before and after:
         # Where a definition took the name over, or gave it up, that definition is what changed.
-        taken_over = (name in old.units.definitions) != (name in new.units.definitions)
+        taken_over = old.defines(name) != new.defines(name)
         return None if taken_over else ChangedImport(name, "changed", *new.uses(name))
     # It is used where it is no longer bound, or was used where it was not yet.
     here = new if before else old
@@ -124,41 +126,71 @@ def _changed(name: str, old: _Side, new: _Side) -> ChangedImport | None:
 
 
 class _Side:
-    """A whole file of one side."""
+    """A file of one side, and the names that are asked for."""
 
-    def __init__(self, source: bytes) -> None:
-        self._source = source
-
-    @cached_property
-    def units(self) -> Units:
-        return take_apart(parse(self._source))
+    def __init__(self, file: File, names: Sequence[str]) -> None:
+        self._file = file
+        self._names = names
 
     @cached_property
     def rows(self) -> Mapping[str, frozenset[Import]]:
-        return _rows(self.units)
+        return _rows(self._file.units(lambda text: b"import" in text and not _DEFINES.match(text)))
+
+    @cached_property
+    def _units(self) -> Units:
+        """Those of the statements that may use one of the names."""
+        words = "|".join(map(re.escape, self._names))
+        may_use = re.compile("" if _FUTURE in self._names else rf"\b(?:{words})\b")
+        return self._file.units(lambda text: may_use.search(text.decode(errors="replace")) is not None)
+
+    @cached_property
+    def _using(self) -> Sequence[_Using]:
+        return [
+            _Using(definition, part, unit.kind, nodes)
+            for definition, unit in self._units.definitions.items()
+            for part, nodes in unit.parts.items()
+        ]
+
+    def defines(self, name: str) -> bool:
+        return name in (self._units.definitions if self._file.spans is None else self._file.kinds)
 
     def binds(self, name: str) -> bool:
         """Whether a statement of the file binds a name."""
-        return name in self.rows or name in self.units.definitions
+        return name in self.rows or self.defines(name)
 
     def uses(self, name: str) -> tuple[tuple[tuple[str, str], ...], bool]:
         """The definitions and parts that use a name, and whether one does so at import."""
-        found: list[tuple[str, str]] = []
-        at_import = False
-        for definition, unit in self.units.definitions.items():
-            for part, nodes in unit.parts.items():
-                if _uses(nodes, unit.kind, name):
-                    found.append((definition, part))
-                    at_import |= _uses([each for node in nodes for each in _outside(node)], unit.kind, name)
-        return tuple(found), at_import
+        found = [each for each in self._using if each.uses(name)]
+        return tuple((each.definition, each.part) for each in found), any(each.at_import(name) for each in found)
 
 
-def _uses(nodes: Sequence[ast.AST], kind: str, name: str) -> bool:
-    if name == _FUTURE:  # whether hints are evaluated
-        return any(isinstance(node, ast.AnnAssign) and kind == "class" for node in nodes)
-    if not any(isinstance(each, ast.Name) and each.id == name for node in nodes for each in ast.walk(node)):
-        return False
-    return any(_END.split(word, maxsplit=1)[0] == name for word in read_part(nodes, kind).names)
+class _Using:
+    """A part of a definition, and the names that it uses."""
+
+    def __init__(self, definition: str, part: str, kind: str, nodes: Sequence[ast.AST]) -> None:
+        self.definition = definition
+        self.part = part
+        self._kind = kind
+        self._nodes = nodes
+
+    def uses(self, name: str) -> bool:
+        if name == _FUTURE:  # whether hints are evaluated
+            return any(isinstance(node, ast.AnnAssign) and self._kind == "class" for node in self._nodes)
+        return name in self._words and name in self._open
+
+    def at_import(self, name: str) -> bool:
+        outside = [each for node in self._nodes for each in _outside(node)]
+        return _Using(self.definition, self.part, self._kind, outside).uses(name)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        names = (each for node in self._nodes for each in ast.walk(node) if isinstance(each, ast.Name))
+        return frozenset(each.id for each in names)
+
+    @cached_property
+    def _open(self) -> frozenset[str]:
+        """The first words of the names that it has from outside."""
+        return frozenset(_END.split(word, maxsplit=1)[0] for word in read_part(self._nodes, self._kind).names)
 
 
 def _outside(node: ast.AST) -> list[ast.AST]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -83,10 +83,8 @@ def classes_named(
             if reason not in reasons:
                 reasons.append(reason)
 
-    for glob, reason in asked.globs:
-        for path, names in public.items():
-            model = model_file(path, layout).model
-            add(path, (name for name in names if _matches(glob, model, name)), reason)
+    for path, name, reason in _matching(asked.globs, public, layout):
+        add(path, [name], reason)
     data = [change.path for change in changes if not change.path.endswith(".py")]
     for hook, what in asked.hooks.items():
         text = "\n".join((tree.read(hook) or b"").decode(errors="replace") for tree in trees)
@@ -120,9 +118,18 @@ def _names_file(modeling: str, path: str, trees: Sequence[Tree]) -> bool:
     return any(name.search(_TEXT.sub("", source)) for source in sources)
 
 
-def _matches(glob: str, model: str, name: str) -> bool:
-    ids = itertools.product(Backend, Shapes, Task)
-    return any(fnmatchcase("/".join((model, name, *map(str, rest))), glob) for rest in ids)
+def _matching(globs: Iterable[tuple[str, str]], public: Public, layout: Layout) -> Iterator[tuple[str, str, str]]:
+    """The file and name of each class with a case whose id a glob matches, and what the glob says."""
+    kinds = ["/".join(kind) for kind in itertools.product(Backend, Shapes, Task)]
+    owners = [(path, name) for path, names in public.items() for name in names] if globs else []
+    ids = [[f"{model_file(path, layout).model}/{name}/{kind}" for kind in kinds] for path, name in owners]
+    texts = ["\n".join(each) for each in ids]
+    for glob, reason in globs:
+        # There are as many globs as classes: most are told apart without a match.
+        literal = max(re.split(r"[*?]", glob.partition("[")[0]), key=len)
+        for (path, name), text, each in zip(owners, texts, ids, strict=True):
+            if literal in text and any(fnmatchcase(one, glob) for one in each):
+                yield path, name, reason
 
 
 def _named_in(code: str, public: Public) -> Public:

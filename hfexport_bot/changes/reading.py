@@ -96,6 +96,14 @@ class Sides:
         return helper or (self._helps and path in self._hooks) or policy.is_read(path)
 
 
+def facts_of(paths: Collection[str], trees: Sequence[StoredTree]) -> list[Mapping[str, Facts]]:
+    """The facts of some files by path, those of each tree that they are in."""
+    known = [tree.blobs() for tree in trees]
+    sides = [{path: side[path] for path in paths if path in side} for side in known]
+    facts, _ = _facts({blob for side in sides for blob in side.values()}, trees)
+    return [{path: facts[blob] for path, blob in side.items() if blob in facts} for side in sides]
+
+
 def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> tuple[dict[str, Facts], dict[str, bytes]]:
     """The facts of some blobs, and the bytes of those that were read for it."""
     found = load_facts(sorted(blobs))

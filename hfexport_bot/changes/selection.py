@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.layout import ModelFile, model_file
-from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse
-from hfexport_bot.changes.tree import Tree
+from hfexport_bot.changes.reading import facts_of
+from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
@@ -95,19 +96,17 @@ class Selection:
 
 
 def with_classes(
-    affected: Sequence[AffectedModule], more: Classes, base: Tree, head: Tree, layout: Layout
+    affected: Sequence[AffectedModule], more: Classes, base: StoredTree, head: StoredTree, layout: Layout
 ) -> tuple[AffectedModule, ...]:
     """``affected`` with ``more`` classes, and the reasons of both, by path."""
     found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
+    on_base, on_head = facts_of(more, (base, head))
     for path, classes in more.items():
-        on_base, on_head = base.read(path), head.read(path)
-        base_names, base_generating = _defined(on_base, classes)
-        head_names, head_generating = (
-            (base_names, base_generating) if on_head == on_base else _defined(on_head, classes)
-        )
+        base_names, base_generating = _defined(on_base.get(path, Facts()), classes)
+        head_names, head_generating = _defined(on_head.get(path, Facts()), classes)
         known = found.get(path) or AffectedModule(
-            base=model_file(path, layout) if on_base is not None else None,
-            head=model_file(path, layout) if on_head is not None else None,
+            base=model_file(path, layout) if path in on_base else None,
+            head=model_file(path, layout) if path in on_head else None,
             base_classes=(),
             head_classes=(),
             reason="",
@@ -130,14 +129,9 @@ def with_classes(
     return tuple(found[path] for path in sorted(found))
 
 
-def _defined(source: bytes | None, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _defined(facts: Facts, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Those of the names that a file defines as models, and as ones that generate."""
-    try:
-        module = parse(source or b"")
-    except SourceError:
-        return (), ()
-    known, generating = model_classes(module), generating_classes(module)
-    return tuple(n for n in names if n in known), tuple(n for n in names if n in generating)
+    return tuple(n for n in names if n in facts.models), tuple(n for n in names if n in facts.generating)
 
 
 def _joined(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import MAX_BYTES, Facts
 from hfexport_bot.changes.given import Given, functions_of, may_be_followed, when_changed, without_settings_aside
 from hfexport_bot.changes.imports import ChangedImport, changed_imports
-from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike, parse
-from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, Units, acts_on_others, take_apart
+from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike
+from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, File, Units, acts_on_others
 
 #: How a function changed that only sets otherwise what lies behind the boundary, such as plans for several devices.
 ASIDE = "changed behind the boundary"
@@ -64,17 +64,20 @@ def compare(
     Where the facts of both sides are known, only statements that are not on both sides alike are parsed.
     """
     units: list[Units | None] = []
-    sources = (old, new)
     error: SourceError | None = None
-    known: list[dict[str, str]] = [{}, {}]
+    files = [File(source or b"") for source in (old, new)]
+    keeping: list[Callable[[bytes], bool]] = [lambda text: True] * 2
     if old is not None and new is not None and all(each is not None and not each.error for each in facts):
-        known = [{name: row[0] for name, row in each.rows.items()} for each in facts if each is not None]
-        old, new = _without_common(old, new, [each.spans for each in facts if each is not None])
-    for source, kinds in zip((old, new), known, strict=True):
+        kinds = [{name: row[0] for name, row in each.rows.items()} for each in facts if each is not None]
+        spans = [each.spans for each in facts if each is not None]
+        files = [File(*each) for each in zip((old, new), spans, kinds, strict=True)]
+        common = Counter(files[0].statements) & Counter(files[1].statements)
+        keeping = [_all_but(common), _all_but(common)]
+    for source, file, is_kept in zip((old, new), files, keeping, strict=True):
         try:
             if source is not None and len(source) > MAX_BYTES:
                 raise TooLargeError(f"larger than {MAX_BYTES >> 20} MiB, which is too large to be read", 0)
-            units.append(take_apart(parse(source), kinds) if source is not None else Units())
+            units.append(file.units(is_kept) if source is not None else Units())
         except SourceError as problem:
             error = problem
             units.append(None)
@@ -87,7 +90,7 @@ def compare(
         symbols = tuple(_differences(path, before, after))
         if policy.is_shared(path):
             symbols = tuple(_with_conditions(symbols, before, after))
-        imports = changed_imports([side or b"" for side in sources], (before, after)) if all(sources) else ()
+        imports = changed_imports(files, (before, after)) if old and new else ()
         named = tuple(Symbol(path, each.name, IMPORT, each.how) for each in imports)
         bodies = [side.definitions[BODY].parts[WHOLE] for side in (before, after) if BODY in side.definitions]
         acts = any(symbol.definition == BODY for symbol in symbols) and any(
@@ -98,22 +101,15 @@ def compare(
         return Compared(tuple(Symbol(path, name) for name in before.definitions.keys() | after.definitions.keys()))
 
 
-def _without_common(old: bytes, new: bytes, spans: Sequence[Sequence[tuple[int, int]]]) -> tuple[bytes, bytes]:
-    """Two versions of a file with the lines of those statements blank that both have."""
-    lines = [source.splitlines() for source in (old, new)]
-    texts = [
-        [b"\n".join(side[first - 1 : last]) for first, last in places]
-        for side, places in zip(lines, spans, strict=True)
-    ]
-    common = Counter(texts[0]) & Counter(texts[1])
-    for side, places, own in zip(lines, spans, texts, strict=True):
-        left = common.copy()
-        for (first, last), text in zip(places, own, strict=True):
-            if left[text] > 0:
-                left[text] -= 1
-                side[first - 1 : last] = [b""] * (last - first + 1)
-    before, after = (b"\n".join(side) + b"\n" for side in lines)
-    return before, after
+def _all_but(common: Counter[bytes]) -> Callable[[bytes], bool]:
+    """Tells of each statement of a file in turn whether it is more than what is common."""
+    left = common.copy()
+
+    def differs(text: bytes) -> bool:
+        left[text] -= 1
+        return left[text] < 0
+
+    return differs
 
 
 def _differences(path: str, old: Units, new: Units) -> Iterator[Symbol]:

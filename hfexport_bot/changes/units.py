@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from hfexport_bot.changes.modeling import is_documenting
+from hfexport_bot.changes.modeling import is_documenting, parse
 
 #: The part of a definition that is no member: a function's whole body, a class's bases and decorators.
 WHOLE = ""
@@ -56,6 +57,32 @@ class Units:
         """The kind of a definition; empty where there is none of that name."""
         found = self.definitions.get(name)
         return found.kind if found else self.known.get(name, "")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, with what its facts say: first and last line of each statement, and the kind of each definition. Where
+    they say nothing (``spans`` is None), it is always parsed as a whole."""
+
+    source: bytes
+    spans: Sequence[tuple[int, int]] | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def statements(self) -> Sequence[bytes]:
+        """The text of each statement."""
+        lines = self.source.splitlines()
+        return [b"\n".join(lines[first - 1 : last]) for first, last in self.spans or ()]
+
+    def units(self, is_kept: Callable[[bytes], bool]) -> Units:
+        """The units of those statements that are kept, by their text. Raises `SourceError`."""
+        if self.spans is None:
+            return take_apart(parse(self.source))
+        lines = self.source.splitlines()
+        for (first, last), text in zip(self.spans, self.statements, strict=True):
+            if not is_kept(text):
+                lines[first - 1 : last] = [b""] * (last - first + 1)
+        return take_apart(parse(b"\n".join(lines) + b"\n"), self.kinds)
 
 
 def take_apart(module: ast.Module, known: Mapping[str, str] | None = None) -> Units:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
+from hfexport_bot.changes import units
 from hfexport_bot.changes.facts import MAX_BYTES, Facts, read_facts
 from hfexport_bot.changes.imports import Import
 from hfexport_bot.changes.modeling import parse
@@ -159,8 +162,62 @@ def test_two_versions_compare_alike_whether_or_not_their_facts_are_known(
 ) -> None:
     sources = old.encode("latin-1"), new.encode("latin-1")
     known = (read_facts(sources[0]), read_facts(sources[1]))
-    assert {str(symbol) for symbol in compare("a.py", *sources).symbols} == expected
-    assert {str(symbol) for symbol in compare("a.py", *sources, known).symbols} == expected
+    whole, parts = compare("a.py", *sources), compare("a.py", *sources, known)
+    assert {str(symbol) for symbol in whole.symbols} == expected
+    assert {str(symbol) for symbol in parts.symbols} == expected
+    assert parts.imports == whole.imports
+
+
+USERS = """
+class A(B):
+    x: int
+    def g(self):
+        return f(1)
+class C:
+    def h(self, f):
+        return f
+def once(): return f
+T = {"k": f}
+f(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "uses"),
+    [
+        ("from a import f\n", "from b import f\n", 4),
+        ("from a import f\n", "", 4),
+        ("", "try:\n    from a import f\nexcept ImportError:\n    f = None\n", 4),
+        ("import f\nfrom a import unused\n", "import f\n", 0),
+        ("from a import f\n", "if 1:\n    from a import f\n", None),
+        ("", "from __future__ import annotations\n", 1),
+        ("from a import f, g\n", "from a import g\n", 4),
+    ],
+)
+def test_changed_imports_and_their_uses_are_found_in_parts_of_a_file_too(old: str, new: str, uses: int | None) -> None:
+    sources = (old + USERS).encode(), (new + USERS).encode()
+    known = (read_facts(sources[0]), read_facts(sources[1]))
+    found = compare("a.py", *sources, known).imports
+    assert found == compare("a.py", *sources).imports
+    assert [len(each.uses) for each in found] == ([] if uses is None else [uses])
+
+
+def test_of_a_changed_import_only_imports_and_what_has_its_name_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def counted(source: bytes) -> ast.Module:
+        parsed.append(source)
+        return parse(source)
+
+    sources = [f"from {each} import f\nimport os\nclass Large:\n    x = 1\ndef g(): return f\n" for each in "ab"]
+    old, new = (each.encode() for each in sources)
+    known = (read_facts(old), read_facts(new))
+    monkeypatch.setattr(units, "parse", counted)
+    (found,) = compare("a.py", old, new, known).imports
+    assert found.uses == (("g", WHOLE),)
+    assert len(parsed) > 2
+    assert not any(b"Large" in source for source in parsed)
+    assert sum(b"def g" in source for source in parsed) == 1
 
 
 def test_a_side_that_is_no_python_changes_all_of_the_other() -> None:

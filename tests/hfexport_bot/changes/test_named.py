@@ -138,3 +138,21 @@ def test_a_config_json_selects_the_models_beside_it_that_it_names() -> None:
     assert set(affected(run({"zoo/config.json": '{"architectures": ["CatHead"]}'}))) == {"CatHead"}
     assert set(affected(run({"zoo/config.json": "no json"}))) == {"CatModel", "CatHead", "DogModel"}
     assert not_run(run({"elsewhere/config.json": "{}"})) == {"elsewhere/config.json": "no model reads it"}
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("*/CatModel/*", {"CatModel"}),
+        ("zoo/modeling_*/onnx/static/*", {"CatModel", "CatHead", "DogModel"}),
+        ("*[mM]odel/dynamo/*", {"CatModel", "DogModel", "CowModel"}),
+        ("[f]arm/*", {"CowModel"}),
+        ("*/C?tHead/*/generate", {"CatHead"}),
+        ("zoo/modeling_dog/DogModel/executorch/dynamic/forward", {"DogModel"}),
+        ("*", {"CatModel", "CatHead", "DogModel", "CowModel"}),
+        ("*/dogmodel/*", set()),
+    ],
+)
+def test_a_glob_selects_the_classes_with_a_case_that_it_matches(glob: str, expected: set[str]) -> None:
+    found = run({}, Asked(globs=((glob, "said so"),)))
+    assert affected(found) == dict.fromkeys(expected, "said so")
