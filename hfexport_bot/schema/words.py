@@ -131,6 +131,11 @@ COMPONENTS: tuple[str, ...] = (
     "embedding",
     "language_model",
     "lm_head",
+    # transformers.exporters' own names
+    "image_encoder",
+    "connector",
+    "embed_vision",
+    "embed_audio",
 )
 
 

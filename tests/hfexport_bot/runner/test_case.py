@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from hfexport_bot.schema import (
     UnavailableCause,
 )
 from tests.hfexport_bot.runner.modules import forget_modules
+from tests.hfexport_bot.runner.test_parts import Scaled, parts
 
 pytestmark = pytest.mark.export
 
@@ -286,6 +288,15 @@ def test_weights_that_overflow_when_strengthened_stay_as_they_were(tree: Tree) -
     outcome = tree.run(toy(body), cases=hook("for p in model.parameters(): torch.nn.init.normal_(p, std=1e-3)"))
     assert outcome.kind is OutcomeKind.PASS
     assert not [note for note in outcome.notes if "input_ids: changing it moves eager's outputs by 0 " in note]
+
+
+def test_parts_that_are_judged_one_by_one_are_components(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = replace(parts(image_encoder=Scaled(2.0), lm_head=Scaled(2.0, exported=3.0)), notes=("in parts",))
+    monkeypatch.setattr(case, "export", lambda *_, **__: found)
+    outcome = tree.run(toy())
+    assert (outcome.kind, outcome.stage, outcome.component) == (OutcomeKind.PARITY, "parity", "lm_head")
+    assert [component.name for component in outcome.components] == ["image_encoder", "lm_head"]
+    assert "in parts" in outcome.notes
 
 
 def test_a_graph_wrong_at_another_batch_is_a_parity_break(tree: Tree) -> None:
