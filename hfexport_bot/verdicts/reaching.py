@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import Backend, CaseId, Engine, Layout, Outcome, Shapes, Task, Variant
+from hfexport_bot.schema import Backend, CaseId, Engine, Layout, Outcome, OutcomeKind, Shapes, Task, Variant
 from hfexport_bot.verdicts.unreached import ChangedCode
 
 #: Classes of one file that are tried with every switch.
@@ -87,9 +87,12 @@ def file_of(case: PlannedCase, layout: Layout) -> str:
 
 
 def _reaching(code: ChangedCode, before: list[Outcome], surveyed: Mapping[CaseId, Outcome]) -> list[CaseId]:
-    """Those of the surveyed cases that execute something which none before did."""
+    """Those of the surveyed cases that execute something which none before did. What cannot be built or fed runs
+    lines too, and would come to nothing again."""
     found = []
     for case_id, outcome in surveyed.items():
+        if outcome.kind in (OutcomeKind.UNAVAILABLE, OutcomeKind.SKIPPED):
+            continue
         left = code.left(before)
         if any(each.first in (outcome.executed or {}).get(file, ()) for file, own in left.items() for each in own):
             found.append(case_id)

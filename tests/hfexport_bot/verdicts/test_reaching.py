@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
@@ -27,15 +29,17 @@ def passing(*lines: int) -> Outcome:
 
 
 class Runs:
-    """Stands in for the runners, and keeps what was run."""
+    """Stands in for the runners, and keeps what was run. ``kind``: what the variants come to."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: OutcomeKind = OutcomeKind.PASS) -> None:
+        self.kind = kind
         self.surveyed: list[str] = []
         self.run: list[str] = []
 
     def __call__(self, cases: Sequence[PlannedCase], survey: bool) -> SessionResult:
         (self.surveyed if survey else self.run).extend(str(case.id) for case in cases)
-        outcomes = {case.id: passing(*REACHED.get(case.id.variant or Variant.TWO_IMAGES, ())) for case in cases}
+        ran = {case.id: passing(*REACHED.get(case.id.variant or Variant.TWO_IMAGES, ())) for case in cases}
+        outcomes = {case_id: outcome.model_copy(update={"kind": self.kind}) for case_id, outcome in ran.items()}
         return SessionResult(base={} if survey else outcomes, head=outcomes)
 
 
@@ -54,6 +58,19 @@ def test_the_switches_that_reach_more_are_run_on_every_backend_and_no_other() ->
     assert [case.id for case in cases] == [*(case.id for case in planned), *map(CaseId.parse, runs.run)]
     assert {*result.base} == {*map(CaseId.parse, runs.run)}
     assert [item.lines for item in CODE.unreached(result.head.values())] == [((4, 4),)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs_on"), [(OutcomeKind.UNAVAILABLE, 0), (OutcomeKind.SKIPPED, 0), (OutcomeKind.ERROR, 1)]
+)
+def test_a_switch_with_which_a_model_cannot_be_made_is_not_run_whatever_it_reached(
+    kind: OutcomeKind, runs_on: int
+) -> None:
+    planned = (plan("Tagger", Backend.DYNAMO),)
+    runs = Runs(kind)
+    reach_more(CODE, planned, SessionResult(head={planned[0].id: passing(2)}), runs, Layout.MODELING)
+    assert len(runs.surveyed) == len(Variant)
+    assert len(runs.run) == runs_on
 
 
 def test_nothing_is_tried_where_every_line_ran() -> None:
