@@ -10,7 +10,7 @@ from tabulate import tabulate
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
 from hfexport_bot.reporting.text import code, fenced, one_line
-from hfexport_bot.schema import STAGES, Backend, CaseReport, Outcome, OutcomeKind, Report
+from hfexport_bot.schema import STAGES, Backend, CaseReport, Engine, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.compare import first_line
 from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues
 
@@ -53,6 +53,7 @@ def issue_text(case: CaseReport, report: Report) -> str:
     if outcome is None or outcome.kind not in _FAULTS or outcome.stage in STAGES["prepare"]:
         return ""
     exporting = "Exporting with torch.export" if case.id.backend is Backend.DYNAMO else f"Exporting to {_target(case)}"
+    exporting += " by `transformers.exporters`" if case.id.engine is Engine.REPO else ""
     stage = f"`{outcome.stage}`" if outcome.stage in STAGE_NAMES else "an unknown stage"
     ran = outcome.stage in STAGES["check"]
     fault = {

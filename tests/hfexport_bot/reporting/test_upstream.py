@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text, render_stale
-from hfexport_bot.schema import CaseReport, Outcome, OutcomeKind, Report
+from hfexport_bot.schema import CaseReport, Engine, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.upstream import known_issues
 
 
@@ -63,6 +63,13 @@ def test_a_program_that_fails_at_other_sizes_is_told_as_that(run_report: Report)
     text = inside(issue_text(case, run_report)).splitlines()
     assert text[0] == "Title: [torch.export] Branch: ValueError: axis 1 of x is 11 and was exported as 8, fixed"
     assert text[2] == "Exporting with torch.export works, but the program fails in stage `run`."
+
+
+def test_an_issue_says_whose_exporters_they_are_where_they_are_not_ours(run_report: Report) -> None:
+    case = run_report.cases[0]
+    theirs = case.model_copy(update={"id": case.id.model_copy(update={"engine": Engine.REPO})})
+    text = inside(issue_text(theirs, run_report))
+    assert "Exporting with torch.export by `transformers.exporters` fails in stage `trace`.\n" in text
 
 
 def test_nothing_is_to_be_filed_where_no_exporter_is_at_fault(run_report: Report) -> None:
