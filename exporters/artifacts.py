@@ -124,7 +124,11 @@ class Artifact:
                 raise ValueError(f"{name} has {tensors[name].dim()} axes and was exported with {len(axes)}")
             for axis, size in zip(axes, tensors[name].shape, strict=True) if axes else ():
                 if not axis.dynamic and size != axis.lower:
-                    raise ValueError(f"axis {axis.axis} of {name} is {size} and was exported as {axis.lower}, fixed")
+                    said = f"axis {axis.axis} of {name} is {size} and was exported as {axis.lower}, fixed"
+                    error = ValueError(said)
+                    if axis.fixed_at:
+                        error.add_note(f"fixed by {axis.fixed_at}")
+                    raise error
                 if axis.upper is not None and size > axis.upper:
                     raise ValueError(f"axis {axis.axis} of {name} is {size}, at most {axis.upper} was exported")
 
@@ -150,7 +154,7 @@ class Artifact:
             "backend": self.backend,
             "input_paths": list(self.input_paths),
             "output_paths": list(self.output_paths),
-            "axes": [asdict(axis) for axis in self.axes],
+            "axes": [{name: value for name, value in asdict(axis).items() if name != "fixed_at"} for axis in self.axes],
             "input_dtypes": list(self.input_dtypes),
             "constants": {name: value for name, value in self.constants.items() if _is_json(value)},
             "made": list(self.made),

@@ -1,15 +1,19 @@
 """Where in the model a failure comes from that is told of a graph: no line of the model runs any more then, but its
-nodes keep the stack they were traced from. It is added to the error as a note, which `exporters.stages` reads.
+nodes keep the stack they were traced from, and its sizes the line that fixed them. It is added to the error as a note,
+which `exporters.stages` reads.
 """
 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 _NODE = re.compile(r"%(\w+)")
 #: ``aten.lgamma.default``, ``aten::lgamma.out``: a namespace and an operator's name.
@@ -18,6 +22,9 @@ _OPERATOR = re.compile(r"\b([a-z]\w*)(?:::|\.)([a-z_]\w*)")
 _MADE_OF = re.compile(r"(_scatter|_copy|_?\d+|_)*$")
 #: How ONNX Runtime names a node.
 _RUNTIME_NODE = re.compile(r"node with name '([^']+)'|in node \((\w+)\)")
+_TORCH = f"{Path(torch.__file__).parent}/"
+#: The keys in torch's name of an input, ``L['states'][0]``.
+_KEY = re.compile(r"\['?([^'\]]+)'?\]")
 #: Where torch.onnx keeps a node's stack.
 _STACK = "pkg.torch.onnx.stack_trace"
 
@@ -65,10 +72,35 @@ def tell_where_in_onnx(error: BaseException, model: Any) -> None:
     """Add to ONNX Runtime's error on a node where that is from.
 
     Args:
-        model: the ``onnx_ir.Model`` that was loaded.
+        model: the ``onnx_ir.Model`` that was loaded, None where there is only a file, which has no stacks.
     """
     named = {name for names in _RUNTIME_NODE.findall(str(error)) for name in names if name}
-    for node in model.graph:
+    for node in () if model is None else model.graph:
         if node.name in named and (stack := node.metadata_props.get(_STACK)):
             error.add_note(stack)
             return
+
+
+def where_sizes_were_fixed(program: ExportedProgram) -> dict[tuple[str, int], str]:
+    """The line, as a traceback has it, that made a size constant which could have varied, by placeholder and axis."""
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    envs = (getattr(getattr(value, "fake_mode", None), "shape_env", None) for value in values)
+    sizes = next((env for env in envs if env is not None), None)
+    fixed = getattr(sizes, "replacements_slocs", {})
+    found: dict[tuple[str, int], str] = {}
+    for symbol, sources in getattr(sizes, "var_to_sources", {}).items():
+        frame = getattr(fixed.get(symbol), "framework_loc", None)
+        if not isinstance(frame, traceback.FrameSummary) or frame.filename.startswith(_TORCH):
+            continue  # a size that has to fit another, whose line is told
+        for source in sources:
+            base, axis = getattr(source, "base", None), getattr(source, "idx", None)
+            if base is not None and axis is not None:
+                placeholder = "_".join(_KEY.findall(_name_of(base)))
+                found[placeholder, axis] = f'File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+    return found
+
+
+def _name_of(source: Any) -> str:
+    """torch's name of an input: a method in some versions, a property in others."""
+    name = source.name
+    return str(name() if callable(name) else name)

@@ -81,6 +81,7 @@ def compare(
     expected: Mapping[str, torch.Tensor],
     actual: Mapping[str, torch.Tensor],
     exempt: Mapping[str, torch.Tensor] | None = None,
+    weights: torch.dtype | None = None,
 ) -> tuple[TensorComparison, ...]:
     """Compare every output by name.
 
@@ -88,10 +89,12 @@ def compare(
         expected, actual: eager's and the runtime's outputs by path.
         exempt: boolean tensors by output, broadcast from the left onto its shape: positions whose values are undefined,
             required to be finite where eager's are and nothing more.
+        weights: the widest dtype of the model's weights. An output of a wider one is held to its tolerance: what was
+            computed in float32 and then made float64 is no more exact for that.
     """
     exempt = exempt or {}
     results = [
-        _compare_tensor(name, value, actual[name], exempt.get(name))
+        _compare_tensor(name, value, actual[name], exempt.get(name), weights)
         if name in actual
         else _failed(name, value, "missing from the exported graph")
         for name, value in expected.items()
@@ -101,7 +104,11 @@ def compare(
 
 
 def _compare_tensor(
-    name: str, expected: torch.Tensor, actual: torch.Tensor, exempt: torch.Tensor | None
+    name: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    exempt: torch.Tensor | None,
+    weights: torch.dtype | None,
 ) -> TensorComparison:
     if expected.shape != actual.shape:
         return _failed(name, expected, f"shape {tuple(actual.shape)} where eager gives {tuple(expected.shape)}")
@@ -119,11 +126,22 @@ def _compare_tensor(
     if bool((expected.isfinite() & ~actual.isfinite()).any()):
         error = (actual.double() - expected.double())[expected.isfinite()].abs().max()
         return _failed(name, expected, "not finite where eager is", max_abs=float(error), note=note)
-    return _compare_elements(name, expected, actual, counts, note)
+    return _compare_elements(name, expected, actual, counts, _tolerance(expected.dtype, weights), note)
+
+
+def _tolerance(dtype: torch.dtype, weights: torch.dtype | None) -> Tolerance | None:
+    """What is allowed of an output; None where it has to be equal."""
+    own, theirs = TOLERANCES.get(dtype), TOLERANCES.get(weights) if weights is not None else None
+    return theirs if own and theirs and weights and weights.itemsize < dtype.itemsize else own
 
 
 def _compare_elements(
-    name: str, expected: torch.Tensor, actual: torch.Tensor, counts: torch.Tensor, note: str
+    name: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    counts: torch.Tensor,
+    tolerance: Tolerance | None,
+    note: str,
 ) -> TensorComparison:
     wanted, got = expected[counts].double(), actual[counts].double()
     if wanted.numel() == 0:
@@ -131,7 +149,6 @@ def _compare_elements(
     same = (wanted == got) | (wanted.isnan() & got.isnan())
     error = torch.where(same, 0.0, (got - wanted).abs())
     error = torch.where(error.isnan(), torch.inf, error)
-    tolerance = TOLERANCES.get(expected.dtype)
     allowed = torch.zeros_like(wanted)
     if tolerance is not None:  # a value that is not finite allows no error at all
         allowed = torch.where(wanted.isfinite(), tolerance.atol + tolerance.rtol * wanted.abs(), 0.0)

@@ -13,18 +13,21 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from exporters.configs import DynamoConfig
 from exporters.dynamo.caches import axis_limits
+from exporters.origins import where_sizes_were_fixed
 
 
 @dataclass(frozen=True)
 class AxisBound:
     """One axis of one graph input: sizes from ``lower`` to ``upper`` (``None``: unbounded), equal where static.
-    ``symbol`` is torch's name of the size; axes that share one must have the same size."""
+    ``symbol`` is torch's name of the size; axes that share one must have the same size. ``fixed_at`` is the line that
+    made it static, as a traceback has it, where torch knows it."""
 
     input: str
     axis: int
     lower: int
     upper: int | None
     symbol: str = ""
+    fixed_at: str = ""
 
     @property
     def dynamic(self) -> bool:
@@ -103,11 +106,13 @@ def _dim(size: int, max_size: int | None, bound: int | None, limit: Any) -> Any:
 def axis_bounds(program: ExportedProgram, names: list[str]) -> tuple[AxisBound, ...]:
     """The bounds a traced program really has, for its user inputs, which ``names`` names in order."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = (values[target] for target in program.graph_signature.user_inputs if target in values)
+    inputs = ((target, values[target]) for target in program.graph_signature.user_inputs if target in values)
+    tensors = ((target, value) for target, value in inputs if isinstance(value, torch.Tensor))
+    fixed = where_sizes_were_fixed(program)
     found = []
-    for name, value in zip(names, (value for value in inputs if isinstance(value, torch.Tensor)), strict=True):
+    for name, (target, value) in zip(names, tensors, strict=True):
         for axis, size in enumerate(value.shape):
-            found.append(_bound(program, name, axis, size))
+            found.append(_bound(program, name, axis, size, fixed.get((target, axis), "")))
     return tuple(found)
 
 
@@ -129,9 +134,9 @@ def admit_single_units(program: ExportedProgram) -> None:
             ranges[expression] = ValueRanges(min(lower, interval.lower), interval.upper)
 
 
-def _bound(program: ExportedProgram, name: str, axis: int, size: Any) -> AxisBound:
+def _bound(program: ExportedProgram, name: str, axis: int, size: Any, fixed_at: str) -> AxisBound:
     if isinstance(size, int) or size.node.expr.is_Integer:
-        return AxisBound(name, axis, int(size), int(size))
+        return AxisBound(name, axis, int(size), int(size), fixed_at=fixed_at)
     expression = size.node.expr
     interval = bound_sympy(expression, program.range_constraints)
     upper = int(interval.upper) if interval.upper.is_Integer else None

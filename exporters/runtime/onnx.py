@@ -31,11 +31,11 @@ class OnnxSession:
     def __init__(self, artifact: Artifact) -> None:
         program = artifact.program
         self._output_paths = artifact.output_paths
+        self._model = None if isinstance(program, Path) else program.model
         try:
             self._session = make_session(str(program)) if isinstance(program, Path) else program.load(make_session)
         except Exception as error:  # the runtime's own classes have no base of theirs
-            if not isinstance(program, Path):
-                tell_where_in_onnx(error, program.model)
+            tell_where_in_onnx(error, self._model)
             if isinstance(error, onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented):
                 raise UnsupportedByRuntime(f"ONNX Runtime: {error}") from error
             raise
@@ -43,5 +43,9 @@ class OnnxSession:
 
     def run(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         feeds = {name: tensor.detach().numpy() for name, tensor in zip(self._input_names, tensors, strict=True)}
-        outputs = self._session.run(None, feeds)
+        try:
+            outputs = self._session.run(None, feeds)
+        except Exception as error:
+            tell_where_in_onnx(error, self._model)
+            raise
         return {path: torch.from_numpy(value) for path, value in zip(self._output_paths, outputs, strict=True)}

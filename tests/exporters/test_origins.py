@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from exporters import ExecutorchExporter, OnnxExporter, StageError, UnsupportedByRuntime
+from exporters import ExecutorchConfig, ExecutorchExporter, OnnxExporter, StageError, UnsupportedByRuntime
 from exporters.base import HfExporter
 from exporters.origins import telling_where
 from exporters.stages import frames_of, locate
@@ -44,6 +44,14 @@ def test_an_operator_that_a_backend_does_not_have(exporter: HfExporter, stage: s
 def test_an_operator_that_the_runtime_has_no_kernel_for() -> None:
     artifact = OnnxExporter().export_artifact(model("torch.atanh(y.double()).float()"), {"x": torch.randn(2, 4)})
     with pytest.raises(UnsupportedByRuntime, match="implementation for Atanh") as caught:
+        artifact.session  # noqa: B018  loads on first access
+    assert locate(caught.value) == (FILE, 7, "forward")
+
+
+def test_an_operator_that_executorch_has_no_kernel_for() -> None:
+    tiny = model("torch.sort(y)[0]")
+    artifact = ExecutorchExporter().export_artifact(tiny, {"x": torch.randn(2, 4)}, ExecutorchConfig(dynamic=False))
+    with pytest.raises(UnsupportedByRuntime, match=r"kernel 'aten::sort\.values' not found") as caught:
         artifact.session  # noqa: B018  loads on first access
     assert locate(caught.value) == (FILE, 7, "forward")
 

@@ -66,6 +66,16 @@ def test_integers_and_booleans_must_be_equal() -> None:
     assert not _only(torch.tensor([True]), torch.tensor([False])).passed
 
 
+def test_what_is_made_wider_than_the_weights_is_held_to_their_tolerance() -> None:
+    expected, actual = {"y": torch.ones(4).double()}, {"y": torch.ones(4).double() + 1e-6}
+    for weights, passed in ((None, False), (torch.float64, False), (torch.float32, True), (torch.int8, False)):
+        (result,) = compare(expected, actual, None, weights)
+        assert result.passed is passed
+    one, none = torch.ones(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    (result,) = compare({"y": one}, {"y": none}, None, torch.half)
+    assert not result.passed
+
+
 def test_half_precision_has_its_own_tolerance() -> None:
     one = torch.ones(1, dtype=torch.bfloat16)
     assert _only(one, one + 2**-5).passed

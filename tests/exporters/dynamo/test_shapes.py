@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch.export import Dim
 
+from exporters.artifacts import Artifact
 from exporters.configs import DynamoConfig
 from exporters.dynamo.shapes import AxisBound, axis_bounds, dynamic_shapes
 
@@ -61,6 +64,23 @@ def test_axes_that_the_model_fixes_are_static_and_shared_ones_share_a_symbol() -
     assert bounds["x", 1] == AxisBound("x", 1, 6, 6)
     assert bounds["x", 0].dynamic
     assert bounds["x", 0].symbol == bounds["y", 0].symbol != ""
+
+
+def test_the_line_that_made_an_axis_static_is_told() -> None:
+    class Fixing(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: list[torch.Tensor]) -> torch.Tensor:
+            return x + torch.zeros(int(x.shape[0]), 1) + y[0]
+
+    inputs = {"x": torch.ones(4, 3), "y": [torch.ones(1, 3)]}
+    program = torch.export.export(Fixing(), (), inputs, dynamic_shapes=dynamic_shapes(inputs, DynamoConfig()))
+    bounds = axis_bounds(program, ["x", "y.0"])
+    line = inspect.getsourcelines(Fixing)[1] + 2
+    assert [bound.fixed_at for bound in bounds] == [f'File "{__file__}", line {line}, in forward', "", "", ""]
+    artifact = Artifact("dynamo", program, ("x", "y.0"), ("output",), bounds, ("float32", "float32"))
+    assert "fixed_at" not in artifact.metadata()["axes"][0], "a path of the machine that exported it"
+    with pytest.raises(ValueError, match="axis 0 of x is 5 and was exported as 4, fixed") as caught:
+        artifact(x=torch.ones(5, 3), y=[torch.ones(1, 3)])
+    assert caught.value.__notes__ == [f"fixed by {bounds[0].fixed_at}"]
 
 
 @pytest.mark.parametrize(

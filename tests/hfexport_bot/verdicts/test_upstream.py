@@ -104,7 +104,7 @@ FAULTS = {
     "shapes": error("The size of tensor a (8) must match the size of tensor b (9) at non-singleton dimension 1"),
     "key": error("'decoder.embed'", stage="lower", error_type="KeyError"),
     "memory": error("std::bad_alloc", stage="lower", error_type="MemoryError"),
-    "no kernel": error("kernel 'aten::erf.out' not found.", stage="load"),
+    "no kernel": error("kernel 'tiny::op.out' not found.", stage="load"),
     "no translation": error(
         "No ONNX function found for <OpOverload(op='tiny.op', overload='default')>. "
         "Failure message: No decompositions registered for the real-valued input",
