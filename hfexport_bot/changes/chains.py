@@ -73,11 +73,13 @@ class Chains:
         return f"{', '.join(names[:_NAMED])}{more} {how} in {self._edited(path)}{self._copied(symbols[0])}"
 
     def _edited(self, path: str) -> str:
-        """The file that the author of a change to ``path`` edits."""
+        """The file that the author of a change to ``path`` edits. A copy from elsewhere has its header, and not the
+        file that this names."""
+        file = PurePosixPath(path)
         for facts in self._facts(path):
-            if facts.generated:
+            if facts.generated and self._facts(str(file.with_name(facts.generated))):
                 return facts.generated
-        return PurePosixPath(path).name
+        return file.name
 
     def _copied(self, symbol: Symbol) -> str:
         for facts in self._facts(symbol.path):

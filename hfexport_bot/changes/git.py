@@ -42,7 +42,9 @@ def git_environment() -> dict[str, str]:
 
 
 #: Where a hunk of a patch begins on head's side, and its number of lines unless that is 1.
-_HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+#: Where a hunk's lines are on head, and what of code it takes away: neither blank lines nor comments.
+_HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@.*$((?:\n-.*)*)", re.MULTILINE)
+_GONE = re.compile(rb"^-[ \t]*[^\s#]", re.MULTILINE)
 
 
 class GitError(Exception):
@@ -182,15 +184,19 @@ class Git:
         """The files that differ between two commits, renames found, in git's order."""
         return self._changed(base, head)
 
-    def changed_lines(self, base: str, head: str) -> dict[str, frozenset[int]]:
-        """The lines of head's Python files, by path, that base does not have."""
+    def changed_lines(self, base: str, head: str, *, around_gone: bool = False) -> dict[str, frozenset[int]]:
+        """The lines of head's Python files, by path, that base does not have; with ``around_gone`` also those on
+        either side of code that is gone and has nothing in its place."""
         kept = ("--diff-filter=AMR", "--", "*.py")
         patch = self._checked("diff-tree", "-r", "-M", "-p", "-U0", "--no-ext-diff", "--no-textconv", base, head, *kept)
         # Paths in a patch may be quoted, so they are taken from the list, which has the same order.
         patches = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
         found = {}
         for change, text in zip(self._changed(base, head, *kept), patches, strict=True):
-            spans = [(int(start), int(count or 1)) for start, count in _HUNK.findall(text)]
+            spans = []
+            for start, count, gone in _HUNK.findall(text):
+                around = 2 if around_gone and _GONE.search(gone) else 0  # git names the line before what is gone
+                spans.append((int(start), int(count or 1) or around))
             found[change.path] = frozenset(line for start, count in spans for line in range(start, start + count))
         return found
 

@@ -141,7 +141,9 @@ def run_change(
     first = shard is None or shard.number == 1
     about = ChangeAudit.of(git, base_sha, head_sha, layout, settings)
     about.until = until
-    code = changed_code(head_tree, git.changed_lines(base_sha, head_sha), plan.not_run, layout)
+    written = git.changed_lines(base_sha, head_sha)
+    touched = git.changed_lines(base_sha, head_sha, around_gone=True)
+    code = changed_code(head_tree, touched, plan.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     try:
         if planned:
@@ -198,7 +200,8 @@ def run_change(
         cases=blamed(
             make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
             head_tree,
-            code.lines,
+            written,
+            code.statements,
         ),
         unreached=code.unreached(result.head.values()),
         not_run=(*plan.not_run, *missed),

@@ -238,7 +238,8 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
 
 def _blame(blame: Blame) -> list[str]:
     where = code(str(blame.location), 300) + (f" in {code(blame.location.function)}" if blame.location.function else "")
-    said = [f"{where}, a line of this change" if blame.changed else where]
+    whose = ", where what this case ran of the change begins" if blame.suspected else ", a line of this change"
+    said = [where + (whose if blame.changed else "")]
     if blame.ran:
         said.append(f"it ran as {code(str(blame.ran), 300)}")
     text = source_lines(blame)

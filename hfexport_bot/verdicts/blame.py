@@ -4,14 +4,14 @@ of a tree.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.counterparts import editable
 from hfexport_bot.changes.modeling import SourceError
-from hfexport_bot.changes.statements import statement_at, statements
+from hfexport_bot.changes.statements import Statement, statement_at, statements
 from hfexport_bot.changes.tree import Tree
-from hfexport_bot.schema import MAX_NAME_CHARS, Blame, CaseReport, Location, Outcome, OutcomeKind
+from hfexport_bot.schema import MAX_NAME_CHARS, Blame, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
 
 #: Lines shown on either side of the one that is blamed.
 AROUND = 2
@@ -22,20 +22,47 @@ _LINE_CHARS = 200
 Changed = Mapping[str, Collection[int]]
 
 
-def blamed(cases: Iterable[CaseReport], head: Tree, changed: Changed) -> tuple[CaseReport, ...]:
+#: Statements that the change touches, by file.
+Touched = Mapping[str, Sequence[Statement]]
+
+
+def blamed(
+    cases: Iterable[CaseReport], head: Tree, changed: Changed, touched: Touched | None = None
+) -> tuple[CaseReport, ...]:
     """The cases, those that fail on head with the line that they are blamed on."""
     known: dict[tuple[Location, ...], Blame | None] = {}
     found = []
     for case in cases:
         outcome = case.head
-        if outcome is None or outcome.kind is OutcomeKind.PASS or outcome.location is None:
+        if outcome is None or outcome.kind is OutcomeKind.PASS:
             found.append(case)
-            continue
-        key = (outcome.location, *outcome.frames)
-        if key not in known:
-            known[key] = blame(outcome, head, changed)
-        found.append(case.model_copy(update={"blame": known[key]}))
+        elif outcome.location is None:
+            told_by_run = case.verdict is VerdictKind.REGRESSION and outcome.kind is OutcomeKind.PARITY
+            suspect = _suspected(outcome, head, touched or {}) if told_by_run else None
+            found.append(case.model_copy(update={"blame": suspect}))
+        else:
+            key = (outcome.location, *outcome.frames)
+            if key not in known:
+                known[key] = blame(outcome, head, changed)
+            found.append(case.model_copy(update={"blame": known[key]}))
     return tuple(found)
+
+
+def _suspected(outcome: Outcome, tree: Tree, touched: Touched) -> Blame | None:
+    """What wrong numbers are blamed on, since they name no line: the first of the statements that the change touches
+    and the case ran, where these are all of one function."""
+    ran = [
+        (file, each)
+        for file, firsts in (outcome.executed or {}).items()
+        for each in touched.get(file, ())
+        if each.first in firsts and not each.at_import
+    ]
+    if len({(file, each.function) for file, each in ran}) != 1:
+        return None
+    (file, first), *_ = ran
+    place = Location(file=file[-MAX_NAME_CHARS:], line=first.first, function=first.function.rpartition(".")[2])
+    found = blame(Outcome(kind=outcome.kind, location=place), tree, {file: {first.first}})
+    return found and found.model_copy(update={"suspected": True})
 
 
 def blame(outcome: Outcome, tree: Tree, changed: Changed) -> Blame | None:

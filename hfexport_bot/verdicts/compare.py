@@ -81,8 +81,9 @@ def _case(
     if old and new:
         alike = signature(old) == signature(new)
         same_graph = _graphs(old) is not None and _graphs(old) == _graphs(new)
-        if old.kind is new.kind is OutcomeKind.PASS and not differ(old, new):
-            interface, drifted = interface_changes(old, new), drifts(old, new, drift)
+        if old.kind is OutcomeKind.PASS and new.components and not differ(old, new):
+            interface = interface_changes(old, new)  # of what fails on head it may tell why
+            drifted = drifts(old, new, drift) if new.kind is OutcomeKind.PASS else ()
 
     facts = Facts(
         accepted=is_accepted(entry is not None, expected),

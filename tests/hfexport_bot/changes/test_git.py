@@ -48,6 +48,14 @@ def test_changed_lines_are_those_of_head(repository: Any) -> None:
     }
 
 
+def test_lines_around_code_that_is_gone(repository: Any) -> None:
+    base = repository.commit({"a.py": "a\nb\nc\n\n# d\ne\nf\n", "b.py": "a\nb\n"})
+    head = repository.commit({"a.py": "a\nc\ne\nF\n", "b.py": "b\n"})
+    git = Git(repository.path)
+    assert git.changed_lines(base, head) == {"a.py": {4}, "b.py": set()}
+    assert git.changed_lines(base, head, around_gone=True) == {"a.py": {1, 2, 4}, "b.py": {0, 1}}
+
+
 def test_the_users_configuration_changes_nothing(repository: Any) -> None:
     base = repository.commit({"old.py": LONG, ".gitattributes": "*.py diff=shout\n"})
     for name, value in (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from hfexport_bot.changes.statements import statements
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import Blame, CaseId, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
 from hfexport_bot.verdicts.blame import blame, blamed
@@ -82,6 +83,24 @@ def case(outcome: Outcome | None) -> CaseReport:
     case_id = CaseId.parse("zoo/modeling_tagger/Tagger/onnx/dynamic/forward")
     kind = outcome.kind if outcome else OutcomeKind.PASS
     return CaseReport(id=case_id, verdict=VerdictKind.REGRESSION, outcome=kind, head=outcome)
+
+
+def test_wrong_numbers_are_blamed_on_what_ran_of_the_change_where_that_is_one_function() -> None:
+    source = "def f(x):\n    x = 1\n    x = 2\n    return x\n\ndef g(x):\n    return f(x)\n"
+    tree = MappingTree({MODELING: source})
+    all_of_it = {MODELING: statements(source.encode())}
+
+    def blamed_line(*ran: int, kind: OutcomeKind = OutcomeKind.PARITY) -> Blame | None:
+        (found,) = blamed([case(Outcome(kind=kind, executed={MODELING: ran}))], tree, {}, all_of_it)
+        return found.blame
+
+    found = blamed_line(3, 4)
+    assert found is not None
+    assert (str(found.location), found.location.function) == (f"{MODELING}:3", "f")
+    assert (found.changed, found.suspected) == (True, True)
+    assert blamed_line(3, 7) is None, "in two functions"
+    assert blamed_line() is None
+    assert blamed_line(3, kind=OutcomeKind.CRASH) is None
 
 
 def test_only_failures_of_head_are_blamed() -> None:

@@ -136,6 +136,14 @@ def test_what_moved_is_named() -> None:
     assert report.details == ("output logits: float32 → float16", "100 → 150 nodes")
 
 
+def test_a_regression_that_has_a_graph_tells_what_moved_in_it() -> None:
+    base = Component(name="model", nodes=100)
+    head = base.model_copy(update={"unread": ("attention_mask",), "nodes": 50})
+    wrong = Outcome(kind=OutcomeKind.PARITY, stage="parity", message="logits differ", components=(head,))
+    report = one(planned(), PASS.model_copy(update={"components": (base,)}), wrong)
+    assert (report.verdict, report.details) == ("regression", ("inputs without use: now attention_mask",))
+
+
 def test_the_order_is_the_plans() -> None:
     ids = [CaseId.parse(f"{model}/M/onnx/dynamic/forward") for model in ("z", "a", "m")]
     plan = [PlannedCase(id=each, base_module=None, head_module="x", reason="") for each in ids]
