@@ -46,6 +46,7 @@ def _said(change: EagerChange) -> str:
 
 
 def _output(output: OutputChange) -> str:
+    where = f" (probe {output.probe})" if output.probe else ""
     if output.note != "moved" or output.max_abs is None:
-        return f"{output.name}: {output.note}"
-    return f"{output.name} moved by up to {error_size(output.max_abs)}, {output.share:.0%} of it"
+        return f"{output.name}: {output.note}{where}"
+    return f"{output.name} moved by up to {error_size(output.max_abs)}, {output.share:.0%} of it{where}"

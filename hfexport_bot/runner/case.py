@@ -28,6 +28,7 @@ from hfexport_bot.runner.fingerprints import program_fingerprint
 from hfexport_bot.runner.generation import NEW_TOKENS, Decoding, blind_spots, check_generation
 from hfexport_bot.runner.keeping import Keeper
 from hfexport_bot.runner.parts import check_parts
+from hfexport_bot.runner.probed import Probed
 from hfexport_bot.runner.progress import OnFingerprint, OnStage, Progress, SameAsTwin
 from hfexport_bot.runner.reference import prepare_reference, run_reference
 from hfexport_bot.runner.sources import (
@@ -186,7 +187,8 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
     keep.tensors("inputs", case.inputs)
     reference, notes = prepare_reference(case, setup)
     keep.tensors("eager_outputs", reference)
-    note_eager(case, reference, stages)
+    probed = Probed(case.model, case.inputs, case.probes, setup.seed)
+    note_eager(case, reference, stages, probed)
     dynamic = case_id.shapes is Shapes.DYNAMIC
     exported = export(
         case,
@@ -208,6 +210,7 @@ def _forward(case_id: CaseId, case: ModelCase, setup: RunnerSetup, stages: Progr
         seed=setup.seed,
         on_stage=stages.begin,
         clean=partial(clean, setup=setup),
+        probed=probed,
     )
     keep.outputs("runtime_outputs", exported, case.inputs)
     return checked, exported.workarounds, notes
@@ -343,7 +346,8 @@ def _judged(checked: Checked, setup: RunnerSetup) -> Outcome:
     if failure.error is not None:
         outcome = failed(failure.error, failure.stage, setup, failure.component)
         kind = outcome.kind if outcome.kind is OutcomeKind.OOM else failure.kind
-        return outcome.model_copy(update={"kind": kind, "components": components})
+        told = {"message": clean(failure.message, setup)} if failure.probe else {}
+        return outcome.model_copy(update={"kind": kind, "components": components, **told})
     message = clean(failure.message, setup)
     return Outcome(
         kind=failure.kind, stage=failure.stage, component=failure.component, message=message, components=components

@@ -14,14 +14,15 @@ from exporters.leaves import named_leaves
 from exporters.parity import TOLERANCES, TensorComparison, compare, packed_like
 from hfexport_bot.runner.eager import (
     Outputs,
-    changed_inputs,
     copied,
     is_mask,
     perturbed_outputs,
     run_eager,
     undefined_positions,
+    widest_weights,
 )
 from hfexport_bot.runner.interface import interface
+from hfexport_bot.runner.probed import Probed, Refusal
 from hfexport_bot.runner.runtime_log import native_log
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import MAX_NAME_CHARS, Axis, Component, OutcomeKind, ProbeResult, TensorParity, largest
@@ -33,13 +34,15 @@ TIE_DRAWS = 8
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a checked artifact does not pass; ``component`` is empty where there is only one."""
+    """Why a checked artifact does not pass; ``component`` is empty where there is only one, and ``probe`` where it
+    fails on the traced inputs."""
 
     kind: OutcomeKind
     stage: str
     message: str
     error: BaseException | None = None
     component: str = ""
+    probe: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,22 @@ def check(
     seed: int,
     on_stage: Callable[[str], None],
     clean: Callable[[str], str],
+    probed: Probed | None = None,
 ) -> Checked:
     """Load and run an artifact and compare every output.
 
     Args:
         expected: eager's outputs on the case's own inputs.
+        probed: eager on its probes, run here by default.
         dynamic: also run probes of other shapes than the traced one; padding, and each input changed on its own, are
             probed in any case.
         clean: makes a message fit to be sent.
     """
-    checker = _Checker(artifact, case, seed, on_stage, clean)
+    probed = probed or Probed(case.model, case.inputs, case.probes, seed)
+    checker = _Checker(artifact, case, probed, seed, on_stage, clean)
     failure = checker.load() or checker.traced(expected)
     probes = () if failure is not None and failure.stage in ("load", "run") else checker.probes(dynamic)
-    failure = failure or first_failure(probes)
+    failure = failure or first_failure(probes, checker.errors)
     component = describe("model", artifact, checker.outputs, probes)
     return Checked((component,), failure, tuple(dict.fromkeys(checker.notes)))
 
@@ -101,12 +107,14 @@ def describe(
     )
 
 
-def first_failure(probes: Sequence[ProbeResult]) -> Failure | None:
-    """What decides among probes: one that does not run before one whose numbers differ."""
+def first_failure(probes: Sequence[ProbeResult], errors: Mapping[str, Exception] | None = None) -> Failure | None:
+    """What decides among probes: one that does not run before one whose numbers differ. ``errors`` are what they
+    raised."""
     for status, kind, stage in (("error", OutcomeKind.ERROR, "run"), ("parity", OutcomeKind.PARITY, "parity")):
         for probe in probes:
             if probe.status == status:
-                return Failure(kind, stage, f"probe {probe.name}: {probe.message}")
+                error, message = (errors or {}).get(probe.name), f"probe {probe.name}: {probe.message}"
+                return Failure(kind, stage, message, error, probe=probe.name)
     return None
 
 
@@ -127,16 +135,19 @@ class _Checker:
         self,
         artifact: Artifact,
         case: ModelCase,
+        probed: Probed,
         seed: int,
         on_stage: Callable[[str], None],
         clean: Callable[[str], str],
     ) -> None:
         self.artifact = artifact
         self.case = case
+        self.probed = probed
         self.seed = seed
         self.on_stage = on_stage
         self.clean = clean
         self.outputs: list[TensorParity] = []
+        self.errors: dict[str, Exception] = {}
         self.notes: list[str] = []
 
     def load(self) -> Failure | None:
@@ -157,16 +168,10 @@ class _Checker:
         return Failure(OutcomeKind.PARITY, "parity", listed(wrong)) if wrong else None
 
     def probes(self, dynamic: bool) -> tuple[ProbeResult, ...]:
-        """Every probe that fits the graph's inputs; for a static graph those of the traced shape.
-
-        Each input changed on its own is a probe too: a graph that ignores an input, or keeps its traced value, is right
-        wherever the other probes hold that value.
-        """
+        """Every probe that fits the graph's inputs; for a static graph those of the traced shape."""
         traced = _shapes(self.case.inputs)
-        changed = changed_inputs(self.case.inputs, self.seed).items()
-        probes = [*self.case.probes.items(), *((f"changed_{name}", ways[0]) for name, ways in changed)]
         results = []
-        for name, inputs in probes:
+        for name, inputs in self.probed.inputs.items():
             if not dynamic and _shapes(inputs) != traced:
                 continue
             try:
@@ -178,16 +183,16 @@ class _Checker:
         return tuple(results)
 
     def _probe(self, name: str, inputs: Mapping[str, Any]) -> ProbeResult:
-        name = name[:MAX_NAME_CHARS]
         self.on_stage("run")
-        try:
-            expected = run_eager(self.case.model, inputs, self.seed)
-        except Exception as error:  # eager decides which shapes a model takes
-            message = self.clean(f"eager refuses it: {described(error)}")
+        expected = self.probed.eager(name)
+        name = name[:MAX_NAME_CHARS]
+        if isinstance(expected, Refusal):
+            message = self.clean(f"eager refuses it: {described(expected.error)}")
             return ProbeResult(name=name, status="static", message=message)
         try:
             actual = self._run(inputs)
         except Exception as error:
+            self.errors[name] = error
             message = self.clean(f"eager takes it, but: {described(error)}")
             return ProbeResult(name=name, status="error", message=message)
         self.on_stage("parity")
@@ -207,7 +212,8 @@ class _Checker:
         """Compare, and where something differs leave out what eager itself does not define."""
         expected = packed_like(expected, actual)
         exempt = undefined_positions(inputs, expected)
-        comparisons = compare(expected, actual, exempt)
+        weights = widest_weights(self.case.model)
+        comparisons = compare(expected, actual, exempt, weights)
         if all(comparison.passed for comparison in comparisons):
             return comparisons
         for reason, undefined in (
@@ -222,7 +228,7 @@ class _Checker:
                 wider = moved if known is None else moved | _expanded(known, moved)
                 exempt[name] = wider
                 self.notes.append(f"{name}: {int(moved.sum())} positions left out, {reason}")
-        return compare(expected, actual, exempt)
+        return compare(expected, actual, exempt, weights)
 
     def _other_attention(self, inputs: Mapping[str, Any]) -> Outputs:
         """Eager's outputs with the attention implementation that it does not use; nothing where there is no choice.

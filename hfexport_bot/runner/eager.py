@@ -35,6 +35,12 @@ def run_eager(model: torch.nn.Module, inputs: Mapping[str, Any], seed: int) -> O
     return {name: tensor.detach().clone() for name, tensor in outputs.items()}
 
 
+def widest_weights(model: torch.nn.Module) -> torch.dtype | None:
+    """The widest floating point dtype among a model's weights."""
+    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    return max(dtypes, key=lambda dtype: dtype.itemsize, default=None)
+
+
 def copied(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """``inputs`` with tensors of their own, laid out in memory as they are."""
     found: dict[str, Any] = pytree.tree_map_only(torch.Tensor, lambda value: _laid_out(value, value), dict(inputs))

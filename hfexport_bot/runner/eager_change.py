@@ -17,10 +17,11 @@ from torch.utils import _pytree as pytree
 
 from exporters.leaves import named_leaves
 from exporters.parity import TensorComparison, compare
-from hfexport_bot.runner.checks import ties
-from hfexport_bot.runner.eager import Outputs, run_eager
+from hfexport_bot.runner.checks import described, ties
+from hfexport_bot.runner.eager import Outputs, run_eager, undefined_positions
 from hfexport_bot.runner.fingerprints import eager_fingerprint
 from hfexport_bot.runner.generation import Decoding
+from hfexport_bot.runner.probed import Probed, Refusal
 from hfexport_bot.runner.progress import Progress
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputChange, Task, largest
@@ -29,27 +30,39 @@ from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputCh
 MAX_BYTES = 512 << 20
 
 _WEIGHTS, _INPUTS, _OUTPUTS = "weights/", "inputs/", "outputs/"
+#: Before the inputs and outputs of a probe.
+_PROBE = "probes/{}/"
 #: Names listed of weights that do not fit.
 _NAMED = 3
+#: How much is told of an error on a probe.
+_REFUSAL_CHARS = 200
 
 
-def note_eager(case: ModelCase, outputs: Outputs, stages: Progress) -> None:
+def note_eager(case: ModelCase, outputs: Outputs, stages: Progress, probed: Probed | None = None) -> None:
     """Tell what eager came to, and write it down where head wants it."""
-    path = stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, outputs))
+    on_probes = _taken(probed)
+    path = stages.ran_eagerly(eager_fingerprint(case.model, case.inputs, case.probes, {"": outputs, **on_probes}))
     if path is not None:
         try:
-            write_eager(Path(path), case, outputs)
+            write_eager(Path(path), case, outputs, probed)
         except Exception:  # without it, head's eager outputs are not compared, and the case goes on
             traceback.print_exc()
 
 
-def write_eager(path: Path, case: ModelCase, outputs: Outputs) -> None:
-    """Write what head needs to repeat this forward, in safetensors; nothing where it is too big."""
+def _taken(probed: Probed | None) -> dict[str, Outputs]:
+    """Eager's outputs on those probes that it takes."""
+    found = probed.kept() if probed is not None else {}
+    return {name: outputs for name, outputs in found.items() if not isinstance(outputs, Refusal)}
+
+
+def write_eager(path: Path, case: ModelCase, outputs: Outputs, probed: Probed | None = None) -> None:
+    """Write what head needs to repeat these forwards, in safetensors; nothing where it is too big."""
     tensors = {
         **{_WEIGHTS + name: tensor for name, tensor in _weights(case.model).items()},
-        **{_INPUTS + name: tensor for name, tensor in named_leaves(dict(case.inputs)).items()},
-        **{_OUTPUTS + name: tensor for name, tensor in outputs.items()},
+        **_run("", case.inputs, outputs),
     }
+    for name, found in _taken(probed).items():
+        tensors |= _run(_PROBE.format(name), probed.inputs[name] if probed else {}, found)
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > MAX_BYTES:
         return
     own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}  # tied weights share memory
@@ -58,21 +71,49 @@ def write_eager(path: Path, case: ModelCase, outputs: Outputs) -> None:
     unfinished.replace(path)
 
 
+def _run(prefix: str, inputs: Mapping[str, Any], outputs: Outputs) -> dict[str, torch.Tensor]:
+    """One forward's inputs and outputs by the names they are written under."""
+    return {
+        **{f"{prefix}{_INPUTS}{name}": tensor for name, tensor in named_leaves(dict(inputs)).items()},
+        **{f"{prefix}{_OUTPUTS}{name}": tensor for name, tensor in outputs.items()},
+    }
+
+
 def compare_eager(path: Path, case: ModelCase, task: Task, seed: int) -> EagerChange:
-    """Run head's model on what base wrote. Raises whatever the model raises, and ``ValueError`` for a file that is
-    none."""
+    """Run head's model on what base wrote. Raises whatever the model raises on the traced inputs, and ``ValueError``
+    for a file that is none."""
     tensors = load(_read(path))
     misfits = _load_weights(case.model, _under(_WEIGHTS, tensors))
-    inputs = _with_values(case.inputs, _under(_INPUTS, tensors))
     model = Decoding(case.model) if task is Task.GENERATE else case.model
-    expected, actual = _under(_OUTPUTS, tensors), run_eager(model, inputs, seed)
-    changes = tuple(_changes(replace(case, model=model), inputs, expected, actual, seed))
-    moved = tuple(change for change in changes if change.note)
+    changes = list(_on_base_run(replace(case, model=model), case.inputs, tensors, seed))
+    for name, inputs in Probed(case.model, case.inputs, case.probes, seed).inputs.items():
+        given = _under(_PROBE.format(name), tensors)
+        moved = {change.name for change in changes if change.note}
+        found = _on_probe(case, name[:MAX_NAME_CHARS], inputs, given, seed) if given else ()
+        changes += [change for change in found if change.name not in moved]
+    moved_ones = tuple(change for change in changes if change.note)
     return EagerChange(
-        max_abs=largest(change.max_abs for change in changes),
-        moved=moved[:MAX_TRIES],
-        weights=misfits,
+        max_abs=largest(change.max_abs for change in changes), moved=moved_ones[:MAX_TRIES], weights=misfits
     )
+
+
+def _on_base_run(
+    case: ModelCase, own: Mapping[str, Any], given: Mapping[str, torch.Tensor], seed: int
+) -> Iterator[OutputChange]:
+    """How the outputs of one forward moved. ``own``: head's inputs for it."""
+    inputs = _with_values(own, _under(_INPUTS, given))
+    yield from _changes(case, inputs, _under(_OUTPUTS, given), run_eager(case.model, inputs, seed), seed)
+
+
+def _on_probe(
+    case: ModelCase, name: str, own: Mapping[str, Any], given: Mapping[str, torch.Tensor], seed: int
+) -> list[OutputChange]:
+    try:
+        found = list(_on_base_run(case, own, given, seed))
+    except Exception as error:  # base's model took these inputs
+        text = described(error)[:_REFUSAL_CHARS]
+        return [OutputChange(name=f"probe {name}"[:MAX_NAME_CHARS], note=f"no longer taken, {text}")]
+    return [change.model_copy(update={"probe": name}) for change in found]
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -130,9 +171,10 @@ def _changes(
     unlike = {name: said for name, value in both.items() if (said := _form(value, actual[name]))}
     alike = {name: value for name, value in both.items() if name not in unlike}
     now = {name: actual[name] for name in alike}
-    compared = compare(alike, now)
+    exempt = undefined_positions(inputs, alike)
+    compared = compare(alike, now, exempt)
     if not all(each.passed for each in compared):
-        compared = compare(alike, now, ties(case.model, inputs, now, seed))
+        compared = compare(alike, now, {**exempt, **ties(case.model, inputs, now, seed)})
     yield from (OutputChange(name=name[:MAX_NAME_CHARS], note="gone") for name in expected if name not in actual)
     yield from (OutputChange(name=name[:MAX_NAME_CHARS], note="new") for name in actual if name not in expected)
     yield from (OutputChange(name=name[:MAX_NAME_CHARS], note=said) for name, said in unlike.items())

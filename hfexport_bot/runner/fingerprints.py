@@ -48,7 +48,7 @@ class _Digest:
 
 
 def eager_fingerprint(
-    model: torch.nn.Module, inputs: Mapping[str, Any], others: Mapping[str, Any], outputs: Mapping[str, torch.Tensor]
+    model: torch.nn.Module, inputs: Mapping[str, Any], others: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> str:
     """Of a model's weights and buffers, what its forward was given and gave, and what it will be given besides."""
     digest = _Digest()

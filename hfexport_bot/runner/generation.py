@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -211,6 +211,7 @@ class _Checker:
         self.clean = clean
         self.outputs: dict[str, list[Any]] = {}
         self.probes: dict[str, list[ProbeResult]] = {name: [] for name in export.artifacts}
+        self.errors: dict[str, dict[str, Exception]] = {}
         self.notes: list[str] = []
         #: The step that gives the prompt's logits.
         self._reader = "lm_head" if export.media else "prefill"
@@ -254,6 +255,8 @@ class _Checker:
             message = listed(wrong)
             if failure is not None and failure.component == component:
                 status, message = "error", f"eager takes it, but: {failure.message}"
+                if isinstance(failure.error, Exception):
+                    self.errors.setdefault(component, {})[name] = failure.error
             elif not worst:
                 continue  # it did not come to that
             errors = [each.max_abs for each in worst.values()]
@@ -262,9 +265,9 @@ class _Checker:
 
     def first_probe_failure(self) -> Failure | None:
         failures = [
-            Failure(failure.kind, failure.stage, failure.message, component=component)
+            replace(failure, component=component)
             for component, probes in self.probes.items()
-            if (failure := first_failure(probes)) is not None
+            if (failure := first_failure(probes, self.errors.get(component))) is not None
         ]
         return min(failures, key=lambda failure: failure.kind is not OutcomeKind.ERROR, default=None)
 

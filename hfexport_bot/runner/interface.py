@@ -1,5 +1,5 @@
 """What a caller and a runtime notice of an exported program: its tensors, what it writes into, the operators it needs;
-and its size in nodes, delegates and bytes."""
+the dtypes it computes in, and its size in nodes, delegates and bytes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
 
 from exporters import Artifact
 from hfexport_bot.schema import MAX_NAME_CHARS, MAX_OPERATORS, Backend, TensorType
+
+#: ExecuTorch's names of dtypes that are not torch's in small letters.
+_EXECUTORCH_DTYPES = {
+    "BYTE": "uint8",
+    "CHAR": "int8",
+    "SHORT": "int16",
+    "INT": "int32",
+    "LONG": "int64",
+    "HALF": "float16",
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+}
 
 
 def interface(artifact: Artifact) -> dict[str, Any]:
@@ -27,12 +40,17 @@ def interface(artifact: Artifact) -> dict[str, Any]:
 def _dynamo(artifact: Artifact) -> dict[str, Any]:
     program = artifact.program
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
-    targets = [node.target for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    calls = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
     overloads = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    made = (leaf for node in calls for leaf in pytree.tree_leaves(node.meta.get("val")))
+    held = pytree.tree_leaves([dict(program.state_dict), dict(program.constants)])
+    storages = {each.untyped_storage().data_ptr(): each for each in held if isinstance(each, torch.Tensor)}
     return {
         **_tensors(artifact, program),
-        **_operators(str(target) for target in targets if isinstance(target, overloads)),
+        **_operators(str(node.target) for node in calls if isinstance(node.target, overloads)),
+        "computed": _dtypes(str(each.dtype) for each in made if isinstance(each, torch.Tensor)),
         "nodes": len(program.graph.nodes),
+        "size_bytes": sum(each.numel() * each.element_size() for each in storages.values()),
     }
 
 
@@ -46,8 +64,14 @@ def _onnx(artifact: Artifact) -> dict[str, Any]:
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)) if kind.elem_type else ""
         returns.append((value.name, dtype, len(kind.shape.dim) if kind.HasField("shape") else None))
     nodes = [*_nested(proto.graph), *(inner for function in proto.functions for inner in _nested(function))]
+    read = {name for node in nodes for name in node.input}
+    given = [value.name for value in proto.graph.input]
+    paths = artifact.input_paths if len(artifact.input_paths) == len(given) else given
+    made = (each.dtype for node in artifact.program.model.graph.all_nodes() for each in node.outputs)
     return {
         "returns": _returns(artifact, returns),
+        "unread": _names(path for name, path in zip(given, paths, strict=True) if name not in read),
+        "computed": _dtypes(str(each.numpy()) for each in made if each is not None),
         **_operators(f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes),
         "nodes": len(proto.graph.node),
         "size_bytes": proto.ByteSize(),
@@ -70,6 +94,7 @@ def _executorch(artifact: Artifact) -> dict[str, Any]:
     return {
         **_tensors(artifact, program.exported_program("forward")),
         **_operators(f"{each.name}.{each.overload}".rstrip(".") for each in plan.operators),
+        "computed": _dtypes(_planned_dtypes(plan)),
         "delegated_to": _names(sorted({delegate.id for delegate in plan.delegates})),
         "nodes": sum(len(chain.instructions) for chain in plan.chains),
         "delegates": len(plan.delegates),
@@ -100,7 +125,12 @@ def _tensors(artifact: Artifact, program: torch.export.ExportedProgram) -> dict[
         *(paths.get(name, name) for name in signature.user_inputs_to_mutate.values()),
         *(buffers.get(name) or paths.get(name, name) for name in _written_in_place(program.graph)),
     }
-    return {"returns": _returns(artifact, described), "mutated": _names(sorted(written))}
+    unread = [node.name for node in program.graph.find_nodes(op="placeholder") if not node.users]
+    return {
+        "returns": _returns(artifact, described),
+        "mutated": _names(sorted(written)),
+        "unread": _names(paths[name] for name in unread if name in paths),
+    }
 
 
 def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
@@ -149,6 +179,17 @@ def _returns(artifact: Artifact, found: Sequence[tuple[str, str, int | None]]) -
         TensorType(name=name[:MAX_NAME_CHARS], dtype=dtype, rank=rank)
         for name, (_, dtype, rank) in zip(names, found, strict=True)
     )
+
+
+def _planned_dtypes(plan: Any) -> Iterator[str]:
+    """The dtypes of the tensors that an ExecuTorch plan has memory for, constants left out."""
+    for value in plan.values:
+        if (kind := getattr(value.val, "scalar_type", None)) is not None and not value.val.data_buffer_idx:
+            yield str(_EXECUTORCH_DTYPES.get(kind.name, kind.name.lower()))
+
+
+def _dtypes(found: Iterable[str]) -> tuple[str, ...]:
+    return _names(sorted({each.removeprefix("torch.") for each in found}))
 
 
 def _operators(found: Iterable[str]) -> dict[str, Any]:

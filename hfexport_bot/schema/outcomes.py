@@ -90,8 +90,9 @@ class Component(Record):
     """One exported graph of a case (``model``, ``prefill``, ``decode``, ...) and how it compares with eager.
 
     ``outputs`` were compared; ``returns`` are all that the graph gives, in order. ``mutated`` names the buffers and
-    inputs that it writes into. ``operators`` are sorted, the names of those that the runtime needs; where there are
-    more, ``operators_left_out`` counts them. ``delegated_to`` names what takes over the rest (ExecuTorch).
+    inputs that it writes into, ``unread`` the inputs that it does nothing with. ``operators`` are sorted, the names of
+    those that the runtime needs; where there are more, ``operators_left_out`` counts them. ``computed`` names the
+    dtypes of what they give. ``delegated_to`` names what takes over the rest (ExecuTorch).
     """
 
     name: Name
@@ -103,8 +104,10 @@ class Component(Record):
     axes: tuple[Axis, ...] = ()
     returns: tuple[TensorType, ...] = ()
     mutated: tuple[Name, ...] = ()
+    unread: tuple[Name, ...] = ()
     operators: Annotated[tuple[Name, ...], Field(max_length=MAX_OPERATORS)] = ()
     operators_left_out: int = 0
+    computed: tuple[Name, ...] = ()
     delegated_to: tuple[Name, ...] = ()
     nodes: int | None = None
     delegates: int | None = None
@@ -132,9 +135,11 @@ class Fingerprint(Record):
 
 class OutputChange(Record):
     """One of eager's outputs on head against base's. ``note`` says what became of it, and is empty where it did not
-    move; ``share`` is that of the elements that did."""
+    move; ``share`` is that of the elements that did. ``probe`` names the inputs where it was first seen, and is empty
+    for those that were traced."""
 
     name: Name
+    probe: Name = ""
     note: Text = ""
     max_abs: Error | None = None
     share: Share = 0.0

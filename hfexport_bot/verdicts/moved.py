@@ -56,6 +56,7 @@ def _component_interface(old: Component, new: Component) -> Iterable[str]:
         if before.rank != after.rank:
             yield f"output {name}: rank {before.rank} → {after.rank}"
     yield from _axes(old.axes, new.axes)
+    yield from _sets("inputs without use", old.unread, new.unread)
     yield from _sets("writes into", old.mutated, new.mutated)
     if old.opset is not None and new.opset is not None and old.opset != new.opset:
         yield f"opset {old.opset} → {new.opset}"
@@ -63,6 +64,8 @@ def _component_interface(old: Component, new: Component) -> Iterable[str]:
         yield from _sets("operators", old.operators, new.operators)
         if old.operators_left_out != new.operators_left_out:
             yield f"operators beyond those listed: {old.operators_left_out} → {new.operators_left_out}"
+    if old.computed and new.computed:
+        yield from _sets("computes in", old.computed, new.computed)
     yield from _sets("delegated to", old.delegated_to, new.delegated_to)
 
 

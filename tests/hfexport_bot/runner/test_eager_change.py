@@ -12,6 +12,7 @@ import torch
 
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.eager_change import compare_eager, write_eager
+from hfexport_bot.runner.probed import Probed
 from hfexport_bot.runner.sources import ModelCase
 from hfexport_bot.schema import EagerChange, Task
 
@@ -42,6 +43,10 @@ def case(head: Callable[..., Any], seed: int = 0, **model: Any) -> ModelCase:
 def change(base: ModelCase, head: ModelCase, path: Path) -> EagerChange:
     write_eager(path, base, run_eager(base.model, base.inputs, 0))
     return compare_eager(path, head, Task.FORWARD, 0)
+
+
+def probed(each: ModelCase) -> Probed:
+    return Probed(each.model, each.inputs, each.probes, 0)
 
 
 def told(found: EagerChange) -> dict[str, str]:
@@ -133,6 +138,37 @@ def test_inputs_are_bases_in_the_structure_that_head_has(tmp_path: Path) -> None
     head.inputs["extra"] = [{"b": torch.zeros(4)}]
     with pytest.raises(ValueError, match="the input extra has another structure than on base"):
         compare_eager(tmp_path / "f", head, Task.FORWARD, 0)
+
+
+def test_what_moves_on_a_probe_alone_is_told_with_it(tmp_path: Path) -> None:
+    def masked(y: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        return {"y": (y * mask[..., None]).sum(0, keepdim=True) + 0 * y}
+
+    def fixed(y: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        return {"y": masked(y.view(2, 4), torch.ones(2))["y"]}
+
+    base, head = case(masked), case(fixed, seed=1)
+    for each in (base, head):
+        each.inputs["mask"] = torch.ones(2)
+        each.probes["longer"] = {"x": torch.rand(3, 4), "mask": torch.ones(3)}
+        each.probes["hidden"] = {"x": each.inputs["x"], "mask": torch.tensor([1.0, 0.0])}
+    write_eager(tmp_path / "f", base, run_eager(base.model, base.inputs, 0), probed(base))
+    found = compare_eager(tmp_path / "f", head, Task.FORWARD, 0)
+    first, second = found.moved
+    assert first.name == "probe longer"
+    assert first.note.startswith("no longer taken, RuntimeError: shape '[2, 4]' is invalid")
+    assert (second.name, second.probe, second.note, second.share) == ("y", "hidden", "moved", 1.0)
+    assert found.max_abs == second.max_abs
+
+
+def test_a_probe_that_base_refuses_is_not_compared(tmp_path: Path) -> None:
+    def fixed(y: torch.Tensor) -> dict[str, Any]:
+        return {"y": y.view(2, 4)}
+
+    base, head = case(fixed), case(plain)
+    base.probes["longer"] = head.probes["longer"] = {"x": torch.rand(3, 4)}
+    write_eager(tmp_path / "f", base, run_eager(base.model, base.inputs, 0), probed(base))
+    assert told(compare_eager(tmp_path / "f", head, Task.FORWARD, 0)) == {"best": "new"}
 
 
 def test_what_is_too_big_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

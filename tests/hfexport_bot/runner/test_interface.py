@@ -79,6 +79,26 @@ def test_an_executorch_program_tells_the_kernels_it_needs_and_its_delegates() ->
     assert found.delegates >= 1
 
 
+class Slipping(torch.nn.Module):
+    """Computes in float64, and ignores an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Buffer(torch.rand(5, 3), persistent=False)
+
+    def forward(self, x: torch.Tensor, ignored: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": (x.double() * 2).float() + self.table[x.shape[0]]}
+
+
+@pytest.mark.parametrize("backend", ["dynamo", "onnx", "executorch"])
+def test_dtypes_inside_inputs_without_use_and_sizes(backend: str) -> None:
+    found = component(backend, Slipping(), {"x": torch.rand(2, 3), "ignored": torch.rand(2)})
+    assert {"float32", "float64"} <= set(found.computed)
+    assert found.unread == ("ignored",)
+    assert found.size_bytes is not None
+    assert found.size_bytes >= 5 * 3 * 4
+
+
 class Casting(torch.nn.Module):
     """Writes into what is its input, and into a copy of one."""
 

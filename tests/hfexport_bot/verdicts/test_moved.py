@@ -23,6 +23,7 @@ MODEL: dict[str, Any] = {
     "returns": (TensorType(name="logits", dtype="float32", rank=3),),
     "mutated": ("cache",),
     "operators": ("Add", "MatMul"),
+    "computed": ("float32",),
     "delegated_to": ("XnnpackBackend",),
     "opset": 20,
     "max_abs": 2e-6,
@@ -73,6 +74,9 @@ BASE = passing(MODEL)
             {"operators": ("Add", "MatMul", *(f"Op{number}" for number in range(10)))},
             ("operators: now Op0, Op1, Op2, Op3, Op4, Op5, Op6, Op7 and 2 more",),
         ),
+        ({"computed": ("float32", "float64")}, ("computes in: now float64",)),
+        ({"computed": ()}, ()),
+        ({"unread": ("attention_mask",)}, ("inputs without use: now attention_mask",)),
         ({"delegated_to": ()}, ("delegated to: no more XnnpackBackend",)),
         (
             {"axes": (AXES[0], AXES[1].model_copy(update={"dynamic": False}))},
