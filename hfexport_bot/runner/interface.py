@@ -125,12 +125,22 @@ def _tensors(artifact: Artifact, program: torch.export.ExportedProgram) -> dict[
         *(paths.get(name, name) for name in signature.user_inputs_to_mutate.values()),
         *(buffers.get(name) or paths.get(name, name) for name in _written_in_place(program.graph)),
     }
-    unread = [node.name for node in program.graph.find_nodes(op="placeholder") if not node.users]
+    used = _used(program.graph)
     return {
         "returns": _returns(artifact, described),
         "mutated": _names(sorted(written)),
-        "unread": _names(paths[name] for name in unread if name in paths),
+        "unread": _names(path for name, path in paths.items() if name not in used),
     }
+
+
+def _used(graph: torch.fx.Graph) -> set[str]:
+    """The nodes that something is made of which the graph returns or writes."""
+    used: set[str] = set()
+    for node in reversed(graph.nodes):
+        writes = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        if node.op == "output" or writes or node.name in used:
+            used |= {node.name, *(each.name for each in node.all_input_nodes)}
+    return used
 
 
 def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
