@@ -141,7 +141,6 @@ def run_change(
     first = shard is None or shard.number == 1
     about = ChangeAudit.of(git, base_sha, head_sha, layout, settings)
     about.until = until
-    written = git.changed_lines(base_sha, head_sha)
     touched = git.changed_lines(base_sha, head_sha, around_gone=True)
     code = changed_code(head_tree, touched, plan.not_run, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
@@ -200,7 +199,7 @@ def run_change(
         cases=blamed(
             make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
             head_tree,
-            written,
+            git.changed_lines(base_sha, head_sha),
             code.statements,
         ),
         unreached=code.unreached(result.head.values()),

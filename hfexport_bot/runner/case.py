@@ -346,7 +346,8 @@ def _judged(checked: Checked, setup: RunnerSetup) -> Outcome:
     if failure.error is not None:
         outcome = failed(failure.error, failure.stage, setup, failure.component)
         kind = outcome.kind if outcome.kind is OutcomeKind.OOM else failure.kind
-        told = {"message": clean(failure.message, setup)} if failure.probe else {}
+        # What is said of a probe names the error itself.
+        told = {"message": clean(failure.message, setup), "error_type": ""} if failure.probe else {}
         return outcome.model_copy(update={"kind": kind, "components": components, **told})
     message = clean(failure.message, setup)
     return Outcome(
