@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hfexport_bot.changes.modeling import SourceError, parse
+from hfexport_bot.changes.modeling import SourceError, generated_from, parse
 from hfexport_bot.changes.statements import statement_at, statements
 from hfexport_bot.changes.tree import Tree
 
-_GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
 _COPIED = re.compile(r"\s*# Copied from (transformers\.[\w.]+)")
 #: A copy may be one of a copy, a generated class may take a method from another model's: so many steps are followed.
 _STEPS = 6
@@ -57,9 +56,8 @@ def _origin(tree: Tree, place: Place) -> Place | None:
         return None
     if not owners:
         return None
-    header = _GENERATED.search(source, 0, 4096)
-    if header:
-        modular = posixpath.join(posixpath.dirname(place.file), header[1].decode())
+    if name := generated_from(source):
+        modular = posixpath.join(posixpath.dirname(place.file), name)
         return _in_modular(tree, source, place.line, [node.name for node in owners], modular)
     lines = source.decode(errors="replace").splitlines()
     for depth, node in enumerate(owners, start=1):

@@ -16,7 +16,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hfexport_bot.changes.imports import Import, Load, import_rows, is_elsewhere, read_loads
-from hfexport_bot.changes.modeling import SourceError, generating_classes, model_classes, parse, public_model_classes
+from hfexport_bot.changes.modeling import (
+    SourceError,
+    generated_from,
+    generating_classes,
+    model_classes,
+    parse,
+    public_model_classes,
+)
 from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, read_part
@@ -26,7 +33,6 @@ VERSION = 16
 MAX_BYTES = 4 << 20
 
 _END = re.compile(r"[.\[]")
-_GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
 _COPIED = re.compile(rb"# Copied from transformers\.(\S+)")
 _BUILTINS = frozenset(dir(builtins))
 
@@ -129,7 +135,6 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         )
         for name, unit in units.definitions.items()
     }
-    header = _GENERATED.search(source, 0, 4096)
     exports, structure = _offers(units.offers)
     models = model_classes(module)
     inner = [
@@ -154,7 +159,7 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         exports=exports,
         structure=structure,
         lazy=b"define_import_structure" in source,
-        generated=header[1].decode() if header else "",
+        generated=generated_from(source),
         models=models,
         public=public_model_classes(module) if models else (),
         generating=generating_classes(module) if models else (),

@@ -19,6 +19,9 @@ _DOCUMENTING = re.compile(r"\w*docstrings?(?:_to_model_forward)?")
 _IMPORTED_FORWARD = re.compile(r"GenericFor\w+")
 
 
+_GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
+
+
 class SourceError(ValueError):
     """A file is no Python. ``line`` counts from 1, 0 when unknown."""
 
@@ -29,6 +32,12 @@ class SourceError(ValueError):
 
 class TooLargeError(SourceError):
     """A file is data rather than code."""
+
+
+def generated_from(source: bytes) -> str:
+    """The name of the modular file that a file's head says it was generated from; empty where it says nothing."""
+    header = _GENERATED.search(source, 0, 4096)
+    return header[1].decode() if header else ""
 
 
 def parse(source: bytes) -> ast.Module:

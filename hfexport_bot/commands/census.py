@@ -53,18 +53,6 @@ def survey_models(names: Sequence[str], folder: Path | None, overrides: Override
 
 
 def _entry(case: PlannedCase, outcome: Outcome) -> CensusEntry:
-    return CensusEntry(
-        model=case.id.model,
-        class_name=case.id.class_name,
-        task=case.id.task,
-        variant=case.id.variant,
-        outcome=outcome.kind,
-        source=outcome.source,
-        tried=outcome.tried,
-        cause=outcome.cause,
-        message=outcome.message,
-        parameters=outcome.parameters,
-        fed=outcome.fed,
-        notes=outcome.notes,
-        seconds=outcome.seconds,
-    )
+    told = {name: getattr(outcome, name) for name in CensusEntry.model_fields.keys() & Outcome.model_fields.keys()}
+    which = {name: getattr(case.id, name) for name in ("model", "class_name", "task", "variant")}
+    return CensusEntry(**which, **told, outcome=outcome.kind)
