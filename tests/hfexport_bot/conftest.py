@@ -60,12 +60,18 @@ def repository(make_repository: Callable[[str], Repository]) -> Repository:
 
 
 @pytest.fixture(scope="session")
-def python_for_others() -> Iterator[str]:
-    """A Python with this one's packages that other users can start; skips the test where there is none."""
+def others_python() -> Iterator[str | None]:
+    """A Python with this one's packages that other users can start, where there is one."""
     with open_folder() as folder:
-        if (python := python_for(NOBODY, folder)) is None:
-            pytest.skip("no Python with these packages that another user can start")
-        yield python
+        yield python_for(NOBODY, folder)
+
+
+@pytest.fixture(scope="session")
+def python_for_others(others_python: str | None) -> str:
+    """The same; skips the test where there is none."""
+    if others_python is None:
+        pytest.skip("no Python with these packages that another user can start")
+    return others_python
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,9 +114,7 @@ def test_a_user_that_forks_without_end_is_ended(home: Home) -> None:
     with worker(home.path, [], python=home.python, environment=ENVIRONMENT) as found:
         for _ in range(3):
             subprocess.run([home.python, "-c", bomb], check=True, cwd="/", **found.options)
-        began = time.monotonic()
     assert of_user(WORKERS[0]) == []
-    assert time.monotonic() - began < 9
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
