@@ -246,15 +246,19 @@ class Reach:
             if how is How.PASSED_ON:
                 yield use._replace(part=node.part), task
             elif how is How.BY_CONFIGURATIONS and not self._lookups.is_named_beside(use, key):
-                arrived = self._arrive(use, task) if self._lookups.is_of_cache(use) else None
-                if arrived is not None:
-                    words = dict.fromkeys((key, policy.LAYERS_BY_FIELD.get(key, key)))
-                    when = tuple(Given(word, argument=False) for word in words)
-                    yield arrived[0]._replace(when=when), arrived[1]
-                else:
-                    yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
+                yield from self._for_configurations(use, key, task)
             elif literal or how is How.BY_CONFIGURATIONS or self._lookups.may_ask(use, node.path, node.definition, key):
                 yield use, task
+
+    def _for_configurations(self, use: Use, key: str, task: Task) -> Iterator[tuple[Node, Task]]:
+        """What looks a key up for the configurations that name it, or for those with the field that stands for it."""
+        field = policy.LAYERS_BY_FIELD.get(key)
+        arrived = self._arrive(use, task) if field and self._lookups.is_of_cache(use) else None
+        if field and arrived is not None:
+            when = (Given(key, argument=False), Given(field, argument=False))
+            yield arrived[0]._replace(when=when), arrived[1]
+        else:
+            yield from ((Node(*config), task) for config in self._lookups.configurations_naming(key))
 
     # -- where a use leads to ------------------------------------------------------------------------------------
 

@@ -325,6 +325,18 @@ def test_a_kind_of_cache_layer_is_made_for_the_configurations_with_its_field(fie
     assert affected(run(edit, inherited)) == ALL
 
 
+def test_a_kind_of_cache_layer_without_a_field_is_for_the_configurations_that_name_it() -> None:
+    cache, config = SRC + "cache_utils.py", SRC + "models/far/configuration_far.py"
+    made = "class Cache:\n    def __init__(self, kind): self.layers = [LAYERS[kind]()]\n    def update"
+    text = FILES[cache].replace(made, SLIDING.replace("sliding_attention", "mlp"))
+    extra = {
+        cache: text.replace('["mlp"] if', '["full"] if'),
+        config: FILES[config].replace("size: int = 4", "kind = 'mlp'"),
+    }
+    extra[TOY] = FILES[TOY].replace("def forward(self, x):", "def forward(self, x, mlp=1):")
+    assert affected(run({cache: ("return v, k", "return k, v")}, extra)) == FAR_MODELS
+
+
 def test_what_is_set_behind_the_boundary_alone_affects_nothing() -> None:
     utils = SRC + "modeling_utils.py"
     plan = "self._tp_plan = config.base_model_tp_plan"
