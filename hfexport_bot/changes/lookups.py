@@ -87,6 +87,11 @@ class Lookups:
             elif of_auto:
                 if not among_auto and (literal or use.path.startswith(policy.MODELS)):
                     yield use, literal, How.ASKED
+                elif not among_auto and kind == "class" and family is None:
+                    # A head that models share builds the model that a configuration is for.
+                    for path_of, heir in sorted(self._graph.descendants(use.path, use.definition)):
+                        if path_of.startswith(policy.MODELS):
+                            yield Use(path_of, str(heir), ""), False, How.ASKED
             elif family not in policy.BASES or not (name in policy.REGISTRIES or use.after == policy.KEYS):
                 yield use, literal, How.ASKED
 

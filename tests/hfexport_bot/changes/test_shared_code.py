@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_ORDER, ONLY_VERSION
-from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, affected, generate_only, not_run, run
+from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, TOY, affected, generate_only, not_run, run
 
 FAR_CONFIG = SRC + "models/far/configuration_far.py"
 GENERATING = {"ToyForCausalLM", "FarForCausalLM"}
@@ -411,3 +411,21 @@ def test_what_a_configuration_updates_is_no_cache() -> None:
     edit = {cache: ("return k, v", "return v, k")}
     assert affected(run(edit, files)) == {"ToyModel", "ToyForCausalLM"}
     assert affected(run(edit, files | {FAR: FILES[FAR]})) == ALL
+
+
+def test_a_head_that_models_share_builds_the_model_of_its_configuration() -> None:
+    layers = SRC + "modeling_layers.py"
+    head = """from .models.auto.modeling_auto import AutoModel
+class GenericForClassification:
+    def __init__(self, config): self.model = AutoModel.from_config(config)
+    def forward(self, x): return self.model(x)
+"""
+    far = FILES[FAR].replace(
+        "from .configuration_far", "from ...modeling_layers import GenericForClassification\nfrom .configuration_far"
+    )
+    own = "class FarForClassification(GenericForClassification, FarPreTrainedModel): pass\n__all__ = ["
+    extra = {layers: FILES[layers] + head, FAR: far.replace("__all__ = [", own + '"FarForClassification", ')}
+    edit = ("FarLayer(config)", "FarLayer(config, 1)")
+    assert affected(run({FAR: edit}, extra)) == {"FarModel", "FarForCausalLM", "FarForClassification"}
+    toy = {TOY: ("ToyLayer(config)", "ToyLayer(config, 1)")}
+    assert affected(run(toy, extra)) == {"ToyModel", "ToyForCausalLM"}
