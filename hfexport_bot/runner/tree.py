@@ -140,17 +140,21 @@ def _import_checkout(tree: Path) -> ModuleType:
     if before is not None and not _lies_in(before, source):
         raise TreeError(f"transformers was imported from {before.__file__} before the tree {tree} was prepared")
     _put_first(source)
-    transformers = _import_transformers(f"the transformers of {tree}")
+    transformers = _import_transformers(f"the transformers of {tree}", "--install gives it the versions it asks for")
     if not _lies_in(transformers, source):
         raise TreeError(f"transformers was imported from {transformers.__file__}, not from the tree {tree}")
     return transformers
 
 
-def _import_transformers(whose: str) -> ModuleType:
+def _import_transformers(whose: str, advice: str = "") -> ModuleType:
+    """The module. ``advice``: what to do where it, or a package of the right version, is missing; transformers' own,
+    after its first line, is for users of one environment."""
     try:
         return importlib.import_module("transformers")
     except (Exception, SystemExit) as error:  # a revision may hold any mistake, a syntax error included
-        raise TreeError(f"{whose} does not import: {type(error).__name__}: {error}") from error
+        is_missing = advice and isinstance(error, ImportError)
+        said = f"{str(error).partition(chr(10))[0].rstrip('.')}; {advice}" if is_missing else str(error)
+        raise TreeError(f"{whose} does not import: {type(error).__name__}: {said}") from error
 
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:

@@ -170,6 +170,12 @@ def test_a_tree_that_is_no_checkout_or_does_not_import(tmp_path: Path) -> None:
     tree = write(tmp_path, {"src/transformers/__init__.py": "def broken(:"})
     (message,) = load("transformers", tree)
     assert str(message).startswith(f"TreeError: the transformers of {tree} does not import: SyntaxError: ")
+    needs = 'raise ImportError("tokenizers<=0.23.0 is required, but found 0.23.3.\\nTry: pip install -U")'
+    tree = write(tmp_path / "old", {"src/transformers/__init__.py": needs})
+    assert load("transformers", tree) == [
+        f"TreeError: the transformers of {tree} does not import: ImportError: tokenizers<=0.23.0 is required, but "
+        "found 0.23.3; --install gives it the versions it asks for"
+    ]
 
 
 @pytest.mark.process
