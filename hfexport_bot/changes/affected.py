@@ -164,7 +164,7 @@ class _Selecting:
         found = self._reach.affected(seeds)
         reached = found.reached
         self.touched = {node.path for node in (*seeds, *reached)}
-        chains = Chains(reached, seeds, self._facts)
+        chains = Chains(reached, seeds, self._facts, lambda path: any(path in blobs for blobs in self._sides.blobs))
         reasons: dict[_Owner, _Why] = {}
         for change in self._changes:
             self._whole_file(change, reasons)

@@ -24,13 +24,19 @@ class Chains:
         reached: what was reached, each node with the one before.
         seeds: the changed symbols of each node that a chain may start from.
         facts: the facts of a file.
+        is_there: whether a side has a file, one whose facts are not read too.
     """
 
     def __init__(
-        self, reached: Reached, seeds: Mapping[Node, Sequence[Symbol]], facts: Callable[[str], Sequence[Facts]]
+        self,
+        reached: Reached,
+        seeds: Mapping[Node, Sequence[Symbol]],
+        facts: Callable[[str], Sequence[Facts]],
+        is_there: Callable[[str], bool],
     ) -> None:
         self._reached = reached
         self._facts = facts
+        self._is_there = is_there
         # Members of a class are seeds of their own and one node: it is affected by all of them.
         self._symbols: dict[Node, list[Symbol]] = {}
         for seed, symbols in seeds.items():
@@ -77,7 +83,7 @@ class Chains:
         file that this names."""
         file = PurePosixPath(path)
         for facts in self._facts(path):
-            if facts.generated and self._facts(str(file.with_name(facts.generated))):
+            if facts.generated and self._is_there(str(file.with_name(facts.generated))):
                 return facts.generated
         return file.name
 
