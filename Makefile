@@ -1,6 +1,7 @@
 # make setup   a virtual environment in .venv with everything pinned; seconds when nothing has changed
 # make test    set up, then the tests that are not slow        make test PYTEST_ARGS="-m slow"
 # make reach   set up, then every class that is promised to pass, on every backend (long); the log is in build/reach
+# make e2e     set up, then the workflows of examples/ as GitHub runs them, in containers (long): see tests/README.md
 # make demo    set up, then the main job on a small repository built on the spot
 # make lint    ruff, strict types, import directions; the action, its workflows and its image
 # make docs    write the stage reference of docs/extending.md anew from the registry
@@ -17,11 +18,13 @@ WORKFLOWS := $(wildcard .github/workflows/*.yml examples/workflows/*.yml)
 # PyTorch's own CPU index, where the default one would bring gigabytes of CUDA.
 TORCH_INDEX ?=
 TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
+E2E := $(shell sed -n '/^e2e = \[/,/^\]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
+E2E_ARGS ?=
 # Twice quiet: errors only.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
-.PHONY: setup test reach demo lint docs golden lock
+.PHONY: setup test reach e2e demo lint docs golden lock
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -51,6 +54,11 @@ endif
 
 reach: setup
 	HFEXPORT_REACH_OUT=build/reach $(BIN)/python -m pytest -m reach $(PYTEST_ARGS)
+
+# What it needs beside the lock is pinned in pyproject.toml; Debian's programs it installs itself where it may.
+e2e: setup
+	$(BIN)/python -m pip install $(PIP_FLAGS) $(E2E)
+	$(BIN)/python -m tests.e2e $(E2E_ARGS)
 
 demo: setup
 	@$(BIN)/python examples/demo/run_demo.py

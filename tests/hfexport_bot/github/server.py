@@ -89,6 +89,8 @@ class GitHub:
         self.permissions: dict[str, str] = {}
         self.files: dict[tuple[str, str], bytes] = {}  # by commit (empty: the default branch's) and path
         self.activity: dict[str, list[dict[str, Any]]] = {}
+        #: Runs of workflows, by the workflow's file, the newest first.
+        self.runs: dict[str, list[dict[str, Any]]] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.violations: list[str] = []
@@ -169,6 +171,7 @@ class GitHub:
                 rf"{home}/check-runs/(?P<id>\d+)": self._get_check,
                 rf"{home}/collaborators/(?P<login>[^/]+)/permission": self._permission,
                 r"/repos/(?P<repository>[^/]+/[^/]+)/activity": self._activity,
+                rf"{home}/actions/workflows/(?P<workflow>[^/]+)/runs": self._list_runs,
             },
             "POST": {
                 rf"{home}/issues/(?P<number>\d+)/comments": self._create_comment,
@@ -295,6 +298,17 @@ class GitHub:
         every.sort(key=lambda each: each["timestamp"], reverse=query.get("direction", "desc") == "desc")
         return 200, [component("activity", each) for each in every]
 
+    def _list_runs(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
+        asked = {"head_sha": query.get("head_sha"), "head_branch": query.get("branch")}
+        status = query.get("status")
+        found = [
+            each
+            for each in self.runs.get(path["workflow"], ())
+            if all(value in (None, each[key]) for key, value in asked.items())
+            and status in (None, each["status"], each["conclusion"])
+        ]
+        return 200, {"total_count": len(found), "workflow_runs": [component("workflow-run", each) for each in found]}
+
     # Wires
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -361,7 +375,7 @@ class GitHub:
         if page * size < len(every):
             following = urlencode({**query, "page": page + 1})
             headers["Link"] = f'<{self.url}{path}?{following}>; rel="next", <{self.url}{path}?page=9>; rel="last"'
-        return headers, {**answer, "check_runs": part} if isinstance(answer, dict) else part
+        return headers, {**answer, _list_key(answer): part} if isinstance(answer, dict) else part
 
     def _hold(self, what: str, validate: Callable[[], None]) -> None:
         try:
@@ -413,4 +427,9 @@ def _comment(comment: dict[str, Any]) -> Any:
 
 
 def _list_of(answer: Any) -> Any:
-    return answer.get("check_runs") if isinstance(answer, dict) else answer
+    return answer.get(_list_key(answer)) if isinstance(answer, dict) else answer
+
+
+def _list_key(answer: dict[str, Any]) -> str:
+    """What an answer that is an object calls the list in it."""
+    return next((key for key in ("check_runs", "workflow_runs") if key in answer), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -57,3 +58,17 @@ def test_an_answer_that_is_wrong(loose: GitHub, send: Send) -> None:
 def test_an_endpoint_that_is_not_described(loose: GitHub, send: Send) -> None:
     assert send("GET", f"{HOME}/labels", {}, None).status == 404
     assert "PathNotFound" in loose.violations[0]
+
+
+def test_runs_of_a_workflow_by_head_branch_and_status(github: GitHub) -> None:
+    ended = {"head_branch": "main", "status": "completed", "conclusion": "success"}
+    github.runs["sweep.yml"] = [{"id": 2, "head_sha": "b" * 40, **ended}, {"id": 1, "head_sha": "a" * 40, **ended}]
+    send = connect(github.token, github.url)
+
+    def ids(**asked: str) -> list[int]:
+        answer = send("GET", f"{HOME}/actions/workflows/sweep.yml/runs", {"per_page": 1, **asked}, None)
+        return [each["id"] for each in json.loads(answer.text)["workflow_runs"]]
+
+    assert ids(branch="main", status="success") == [2]
+    assert ids(head_sha="a" * 40, status="completed") == [1]
+    assert ids(branch="topic") == ids(status="failure") == []

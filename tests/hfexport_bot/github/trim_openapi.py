@@ -17,6 +17,7 @@ TRIMMED = Path(__file__).with_name("api.github.json")
 _REPOSITORY = "/repos/{owner}/{repo}"
 ENDPOINTS = {
     "/user": ("get",),
+    f"{_REPOSITORY}/actions/workflows/{{workflow_id}}/runs": ("get",),
     f"{_REPOSITORY}/activity": ("get",),
     f"{_REPOSITORY}/check-runs": ("post",),
     f"{_REPOSITORY}/check-runs/{{check_run_id}}": ("get", "patch"),
