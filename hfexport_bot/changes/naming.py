@@ -24,7 +24,7 @@ class Naming:
         return model_type in strings or not classes.isdisjoint(self._classes_of_type.get(model_type, ()))
 
     def _read_said(self, folder: str) -> tuple[frozenset[str], frozenset[str]]:
-        """The strings in the configurations and tests of a model's folder, and what else its tests name."""
+        """The strings in the configurations and tests of a model's folder, and what else they name."""
         strings: set[str] = set()
         names: set[str] = set()
         tests = f"tests/models/{folder.removeprefix(policy.MODELS)}"
@@ -37,7 +37,8 @@ class Naming:
                     for key, part in row[3].items():
                         if not (test and policy.is_check(key or name)):
                             strings.update(part[3])
-                            names.update(part[0] if test else ())
+                            # A configuration that derives from another is made of its own, which names it in its bases.
+                            names.update(part[0] if test or key else ())
         return frozenset(strings), frozenset(names)
 
     def may_ask_for(self, path: str, key: str) -> bool:

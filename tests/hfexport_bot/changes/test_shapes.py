@@ -185,6 +185,21 @@ def test_a_composite_model_is_affected_by_the_models_that_its_configuration_or_t
     assert "DuoModel" in affected(run({FAR: forward}, COMPOSITE | tests))
 
 
+def test_a_configuration_may_name_the_class_of_another_instead_of_its_type() -> None:
+    """Deriving from another does not: a model is built for what the configuration holds."""
+    config = SRC + "models/duo/configuration_duo.py"
+    imported = COMPOSITE[config].replace(
+        "class DuoConfig", "from ..far.configuration_far import FarConfig\nclass DuoConfig"
+    )
+    forward = {FAR: ("self.layer(x,", "self.layer(x + 1,")}
+    holding = imported.replace('"text_config": AutoConfig', '"text_config": FarConfig')
+    assert "DuoModel" in affected(run(forward, COMPOSITE | {config: holding}))
+    made = imported.replace('CONFIG_MAPPING["toy"]()', "FarConfig()")
+    assert "DuoModel" in affected(run(forward, COMPOSITE | {config: made}))
+    deriving = imported.replace("DuoConfig(PreTrainedConfig)", "DuoConfig(FarConfig)")
+    assert "DuoModel" not in affected(run(forward, COMPOSITE | {config: deriving}))
+
+
 def test_a_new_type_in_the_auto_tables_affects_no_other() -> None:
     table = SRC + "models/auto/modeling_auto.py"
     assert run({table: ('("far",', '("new", "NewModel"), ("far",')}, COMPOSITE).affected == ()
