@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from hfexport_bot.changes import policy
@@ -120,7 +121,7 @@ def handed_on(nodes: Sequence[ast.AST], target: str, when: Sequence[Given]) -> S
     found: dict[Given, None] = {}
     for node in nodes:
         optional = defaults_of(node) if isinstance(node, _Function) else {}
-        written = {*_keys(node)}
+        written = _keys(node)
         for call in _calls_of(node, target):
             for given in when:
                 if any(isinstance(each, ast.Starred) for each in call.args) or (
@@ -149,16 +150,17 @@ def _given(name: str, place: int | None) -> Given:
     return Given(policy.PROPERTIES.get(name, name), place, name not in policy.PROPERTIES)
 
 
-def _keys(node: ast.AST) -> Iterator[str]:
+@cache
+def _keys(node: ast.AST) -> frozenset[str]:
     """What code may write as a key of a mapping."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value
-        elif isinstance(each, ast.Call) and _name(each.func) in ("dict", "update"):
-            yield from (keyword.arg or "" for keyword in each.keywords)
+    nodes = [*ast.walk(node)]
+    strings = (each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    calls = (each for each in nodes if isinstance(each, ast.Call) and _name(each.func) in ("dict", "update"))
+    return frozenset((*strings, *(keyword.arg or "" for call in calls for keyword in call.keywords)))
 
 
-def _calls_of(node: ast.AST, target: str) -> Iterator[ast.Call]:
+@cache
+def _calls_of(node: ast.AST, target: str) -> tuple[ast.Call, ...]:
     """The calls of a function or class, of what derives from it as ``super()`` too; any call where it is not called by
     its name."""
     nodes = [*ast.walk(node)]
@@ -171,7 +173,7 @@ def _calls_of(node: ast.AST, target: str) -> Iterator[ast.Call]:
     loose = not called or any(
         isinstance(each, ast.Name | ast.Attribute) and _name(each) == target and id(each) not in aside for each in nodes
     )
-    yield from (each for each in calls if _may_be_held(each.func)) if loose else called
+    return tuple(each for each in calls if _may_be_held(each.func)) if loose else tuple(called)
 
 
 def _may_be_held(function: ast.expr) -> bool:
