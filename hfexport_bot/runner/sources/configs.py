@@ -73,7 +73,6 @@ def tiny_config(config_class: Any, given: Mapping[str, Any] | None = None, *, ha
         manner = _Manner(_moved_tokens(config_class, default), harder)
         config = config_class(**_tiny_fields(config_class, default, manner, said))
         _settle_text_tokens(config)
-        _settle_windows(config)
         settle_rope_sections(config, find_field(config, "spatial_merge_size") is not None)
     except Exception as error:
         doing = f"{config_class.__name__} cannot be built"
@@ -400,10 +399,13 @@ def settle_rope_sections(config: Any, wanted: bool) -> None:
             rope.setdefault("mrope_section", [width // 2 - 2 * (width // 6), width // 6, width // 6])
 
 
-def _settle_windows(config: Any) -> None:
-    """A window for layers that slide one along, where that is left to checkpoints."""
+def settle_windows(config: Any, source: str) -> None:
+    """A window for layers that slide one along, where that is left to checkpoints; also where the model's ``source``
+    makes their mask whether it has such layers or not."""
+    always = re.search(r"[\"']sliding_attention[\"']: *create_sliding_window", source)
     for part in walk(config):
-        if "sliding_attention" in (read(part, "layer_types") or ()) and read(part, "sliding_window", 0) is None:
+        kinds = read(part, "layer_types") or ()
+        if kinds and (always or "sliding_attention" in kinds) and read(part, "sliding_window", 0) is None:
             part.sliding_window = 4
 
 

@@ -19,6 +19,7 @@ from hfexport_bot.runner.sources.cases import ModelCase, Unavailable, unavailabl
 from hfexport_bot.runner.sources.configs import (
     settle_media_tokens,
     settle_rope_sections,
+    settle_windows,
     switch_off_cache,
     switch_on_cache,
     tiny_config,
@@ -134,6 +135,7 @@ def _fitting_config(
     for harder in range(HARDEST + 1):
         try:
             config = tiny_config(config_class, given, harder=harder)
+            settle_windows(config, source)
             settle_rope_sections(config, "mrope_section" in source)
             if needed_modalities(model_class):
                 settle_media_tokens(config, source)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel, Qwen3Model
+from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
 from hfexport_bot.runner.sources import ModelCase, Unavailable, find_model_case
 from hfexport_bot.runner.sources.synthesised import MAX_PARAMETERS, synthesised_case
@@ -366,6 +367,18 @@ def test_a_constructor_that_computes_with_its_tensors_is_no_hindrance() -> None:
     assert find_model_case(own(__init__=init)).model.rates == [0.0, 0.5, 1.0]
 
 
+def test_a_mask_that_a_model_makes_whatever_its_layers_are_has_its_window() -> None:
+    case = synthesised_case(Step3p7TextModel, seed=0)
+    assert set(case.model.config.layer_types) == {"full_attention"}
+    case.model(**case.inputs)
+
+
+def test_a_model_that_makes_no_such_mask_is_left_without_a_window() -> None:
+    case = synthesised_case(Qwen3Model, seed=0)
+    assert case.model.config.layer_types
+    assert case.model.config.sliding_window is None
+
+
 def test_a_forward_that_goes_on_from_a_session_is_stateful() -> None:
     def forward(self: Any, inference_session: Any) -> torch.Tensor:
         return torch.zeros(1)
@@ -377,7 +390,8 @@ def test_a_forward_that_goes_on_from_a_session_is_stateful() -> None:
 
 OWN_FILE = """
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel, Qwen3Model
+from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
 class FolderConfig(PretrainedConfig):
     model_type = "folder"
