@@ -12,10 +12,19 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.e2e.engine import WHEELS_PORT, base_from_debian, build_runner_image, install_programs, podman_service, served
-from tests.e2e.scenarios import SCENARIOS, TRIED, WRITES, Stage
+from tests.e2e.engine import (
+    HERE,
+    RUNNER,
+    WHEELS_PORT,
+    base_from_debian,
+    build_image,
+    install_programs,
+    podman_service,
+    served,
+)
+from tests.e2e.scenarios import SCENARIOS, WITHOUT_IMAGE, WRITES, Stage, demo
 from tests.e2e.store import Store
-from tests.e2e.workflows import ROOT, Act, copy_action
+from tests.e2e.workflows import IMAGE, ROOT, Act, copy_action
 from tests.e2e.world import World
 from tests.hfexport_bot.github.server import GitHub
 
@@ -34,14 +43,17 @@ def main() -> int:
             stack.enter_context(served(options.wheels, WHEELS_PORT))
         if options.base == "debian":
             base_from_debian(work, options.torch_index, bool(options.wheels), options.certificate)
-        build_runner_image()
-        action = copy_action(work / "action")
-        for name in options.scenario or TRIED:
-            world = World.build(work)
+        build_image(RUNNER, HERE, "runner.Dockerfile")
+        action, names = copy_action(work / "action"), options.scenario or list(SCENARIOS)
+        if set(names) - WITHOUT_IMAGE:
+            build_image(IMAGE, action)  # or act would take what it built of earlier code
+        for name in names:
+            world = World.build(work, demo(name))
             with GitHub() as github, Store() as store, served(world.origin / ".git") as origin:
                 github.token = WRITES
                 addresses = {"GITHUB_API_URL": github.url, "ARTIFACTS": store.url, "ORIGIN": origin}
-                stage = Stage(Act(work, docker, action, addresses), github, store, world, work)
+                act = Act(work, docker, action, addresses, options.torch_index)
+                stage = Stage(act, github, store, world, work)
                 print(f"--- {name}", flush=True)
                 SCENARIOS[name](stage)
                 stage.expect("GitHub's API description has every request", not github.violations, github.violations)
@@ -54,12 +66,14 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
-    parser.add_argument("scenario", nargs="*", help=f"of {', '.join(SCENARIOS)}; default: {', '.join(TRIED)}")
+    parser.add_argument("scenario", nargs="*", help=f"of {', '.join(SCENARIOS)}; default: all")
     parser.add_argument("--work", type=Path, default=ROOT / "build/e2e", help="where logs and pictures go")
     parser.add_argument(
         "--base", choices=("registry", "debian"), default="registry", help="where python:3.11-slim comes from"
     )
-    parser.add_argument("--torch-index", default="", help="with --base debian: in place of PyTorch's own index")
+    parser.add_argument(
+        "--torch-index", default="", help="in place of PyTorch's own index; of the Dockerfile with --base debian alone"
+    )
     parser.add_argument("--wheels", type=Path, help="with --base debian: a folder of wheels to install from as well")
     parser.add_argument("--certificate", type=Path, action="append", default=[], help="with --base debian: of a proxy")
     options = parser.parse_args()

@@ -81,18 +81,19 @@ def served(folder: Path, port: int = 0) -> Iterator[str]:
         server.server_close()
 
 
-def build_runner_image() -> None:
-    """The image of the jobs."""
+def build_image(tag: str, folder: Path, file: str = "Dockerfile") -> None:
+    """Build an image of a folder. What did not change since is taken from the last time, of act too."""
     run(
         "podman",
         "build",
         "--quiet",
+        "--format=docker",
         "--network=host",
         "--tag",
-        RUNNER,
+        tag,
         "--file",
-        str(HERE / "runner.Dockerfile"),
-        str(HERE),
+        str(folder / file),
+        str(folder),
     )
 
 
@@ -124,4 +125,4 @@ def base_from_debian(work: Path, torch_index: str, wheels: bool, certificates: S
         *([f"ENV TORCH_INDEX={torch_index}"] if torch_index else []),
     ]
     (folder / "Dockerfile").write_text("\n".join([*lines, ""]))
-    run("podman", "build", "--quiet", "--network=host", "--tag", BASE, str(folder))
+    build_image(BASE, folder)

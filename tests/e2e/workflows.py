@@ -28,12 +28,14 @@ STAND_INS = ("cache", "checkout", "download-artifact", "setup-python", "upload-a
 @dataclass(frozen=True)
 class Act:
     """Act, with what its runs share. ``docker`` is the engine's address, ``action`` a copy of our action's files;
-    ``addresses`` are variables of the jobs. ``composite``: our composite action in place of the container."""
+    ``addresses`` are variables of the jobs. ``composite``: our composite action in place of the container, which
+    installs torch from ``torch_index``, its own where that is empty."""
 
     work: Path
     docker: str
     action: Path
     addresses: Mapping[str, str]
+    torch_index: str = ""
     composite: bool = False
 
     @property
@@ -50,6 +52,8 @@ class Act:
         text = text.replace(f"ghcr.io/{OWNER}@sha256:{'0' * 64}", IMAGE)
         if self.composite:
             text = text.replace(f"{OWNER}@{COMMIT}", f"{OWNER}/composite@{COMMIT}")
+            if self.torch_index:
+                text += f"          torch-index: {self.torch_index}\n"  # private.yml ends with the action's inputs
         file.write_text(text)
         (self.work / f"{name}.json").write_text(json.dumps(payload))
         environment = {

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.demo.run_demo import build_repository
 from tests.hfexport_bot.github.payloads import event
 from tests.hfexport_bot.github.server import GitHub
 from tests.hfexport_bot.github.test_event import COMMENT, HEAD, WORKFLOW_RUN, pull_request
@@ -30,7 +29,7 @@ class World:
     merge: str
 
     @classmethod
-    def build(cls, folder: Path, make: Callable[[Path], None] = build_repository) -> World:
+    def build(cls, folder: Path, make: Callable[[Path], None]) -> World:
         """Of the repository that ``make`` writes, with the branches main and pull-request."""
         origin = folder / "origin"
         shutil.rmtree(origin, ignore_errors=True)
