@@ -159,6 +159,9 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
         for verdict, title in _TITLES.items():
             cases = [case for case in report.cases if case.verdict is verdict]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
+            if verdict in _EITHER:
+                yield by_cause(f"{title}, and failing", [case for case in cases if case.outcome not in CLEAN])
+                cases = [case for case in cases if case.outcome in CLEAN]
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Expectations", "entry", expectation_lines(report), _expectation, part=0.1)
     yield Section("Changed lines that no case ran", "function", report.unreached, _unreached)
@@ -183,6 +186,8 @@ _TITLES = {
     VerdictKind.NO_BASELINE: "Without a baseline",
 }
 _BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.KNOWN})
+#: These pass or fail without a base to compare with.
+_EITHER = frozenset({VerdictKind.NEW, VerdictKind.NO_BASELINE})
 
 
 def _eager(change: tuple[CaseReport, str]) -> str:

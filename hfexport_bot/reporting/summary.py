@@ -373,6 +373,9 @@ def headline(report: Report) -> str:
     ]
     if moved := found.verdicts.get(VerdictKind.INTERFACE):
         parts.append(f"{plural(moved, 'interface')} moved")
+    coming = sum(case.verdict is VerdictKind.NEW and case.outcome not in CLEAN for case in report.cases)
+    if coming:
+        parts.append(f"{plural(coming, 'new case')} {'fails' if coming == 1 else 'fail'}")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if not_run := lines_not_run(report):

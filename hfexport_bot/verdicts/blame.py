@@ -79,7 +79,8 @@ def blame(outcome: Outcome, tree: Tree, changed: Changed) -> Blame | None:
         return _shown(tree, ran, ours is not None)
     function = edit.owner.rpartition(".")[2]
     location = Location(file=edit.file[-MAX_NAME_CHARS:], line=edit.line, function=function[:MAX_NAME_CHARS])
-    is_changed = ours is not None or _is_changed(tree, edit.file, edit.line, changed)
+    # A new model may be generated from the code of another one, which the change leaves as it was.
+    is_changed = edit.file in changed if ours else _is_changed(tree, edit.file, edit.line, changed)
     return _shown(tree, location, is_changed, ran=ran)
 
 

@@ -79,6 +79,24 @@ def test_a_copy_is_edited_where_it_was_copied_from_unless_it_was_changed_by_hand
     assert (str(found.location), found.ran) == (f"{path}:3", None)
 
 
+def test_a_new_model_generated_from_code_that_the_change_left_alone_is_not_blamed_on_a_line_of_the_change() -> None:
+    generated, modular = (f"src/transformers/models/new/{kind}_new.py" for kind in ("modeling", "modular"))
+    header = "# This file was automatically generated from src/transformers/models/new/modular_new.py.\n"
+    body = "    def forward(self, x):\n        return x\n"
+    files = {
+        generated: f"{header}class New:\n{body}",
+        modular: "from ..old.modeling_old import Old\n\n\nclass New(Old):\n    pass\n",
+        OLD: f"class Old:\n{body}",
+    }
+    added = {generated: {1, 2, 3, 4}, modular: {1, 2, 3, 4, 5}}
+    found = blame(failure((generated, 4)), MappingTree(files), added)
+    assert found is not None
+    assert (str(found.location), str(found.ran), found.changed) == (f"{OLD}:3", f"{generated}:4", False)
+    found = blame(failure((generated, 4)), MappingTree(files), added | {OLD: {3}})
+    assert found is not None
+    assert found.changed
+
+
 def case(outcome: Outcome | None) -> CaseReport:
     case_id = CaseId.parse("zoo/modeling_tagger/Tagger/onnx/dynamic/forward")
     kind = outcome.kind if outcome else OutcomeKind.PASS
