@@ -43,6 +43,8 @@ def _said(change: str, cases: list[CaseReport]) -> str:
         return NOT_TRIED
     failing = sum(case.outcome is not OutcomeKind.PASS for case in cases)
     count = f"{failing:,} of {plural(len(cases), 'case')}"
+    do = "does" if failing == 1 else "do"
     if change == "removed":
-        return f"{count} still do not pass" if failing else f"{plural(len(cases), 'case')} of it pass"
-    return f"{count} do not pass" if failing else NOT_NEEDED
+        passing = f"{plural(len(cases), 'case')} of it {'passes' if len(cases) == 1 else 'pass'}"
+        return f"{count} still {do} not pass" if failing else passing
+    return f"{count} {do} not pass" if failing else NOT_NEEDED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import NEITHER, cell, headline
 from hfexport_bot.reporting.text import clean, one_line
@@ -16,7 +17,8 @@ _NO_XML = str.maketrans("", "", "\ufffe\uffff")
 
 def render_junit(report: Report) -> str:
     """A suite for each model and class, a test for each case. What fails the command is a ``failure``; what was not
-    judged, or fails on both sides, is ``skipped`` with the reason; a run that failed as a whole is an ``error``."""
+    judged, is flaky, or fails on both sides, is ``skipped`` and tells as much; a run that failed as a whole is an
+    ``error``."""
     red = {case.id for case in red_cases(report)}
     suites: dict[str, list[ElementTree.Element]] = {}
     for case in report.cases:
@@ -40,11 +42,21 @@ def _test(suite: str, case: CaseReport, red: bool, report: Report) -> ElementTre
     said = _line(f"{case.verdict.value}: {cell(case)}")
     if red:
         failure = ElementTree.SubElement(test, "failure", message=said, type=_line(case.outcome.value))
-        parts = [case.message, *case.details, f"reproduce: {reproduce(case.id, report.rerun)}"]
-        failure.text = _text("\n".join(part for part in parts if part))
+        failure.text = _text(_told(case, report))
     elif case.outcome not in CLEAN or case.outcome in NEITHER:
-        ElementTree.SubElement(test, "skipped", message=said)
+        ElementTree.SubElement(test, "skipped", message=said).text = _text(_told(case, report))
     return test
+
+
+def _told(case: CaseReport, report: Report) -> str:
+    """The error, its line, what else is known, and the command that runs the case again. Untrusted text."""
+    error, place = error_name(case), blamed_line(case)
+    parts = [f"{error}: {case.message}" if error and case.message else case.message or error]
+    if place is not None:
+        function = f" in {place.function}" if place.function else ""
+        parts.append(f"at {place}{function}{whose(case.blame) if case.blame else ''}")
+    parts += [largest_error_line(case), *case.details, f"reproduce: {reproduce(case.id, report.rerun)}"]
+    return "\n".join(part for part in parts if part)
 
 
 def _counted(tests: list[ElementTree.Element], name: str) -> dict[str, str]:

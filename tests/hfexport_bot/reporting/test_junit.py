@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hfexport_bot.reporting.junit import render_junit
-from hfexport_bot.schema import Report, Revision
+from hfexport_bot.schema import Blame, Component, Location, ProbeResult, Report, Revision
 
 
 def read(report: Report) -> ElementTree.Element:
@@ -39,14 +39,42 @@ def test_a_failure_says_what_and_how_to_see_it_again(run_report: Report) -> None
     assert failure is not None
     assert failure.attrib == {"message": "regression: ❌ trace", "type": "error"}
     text = (failure.text or "").splitlines()
-    assert text[0] == "Could not guard on data-dependent expression Eq(u0, 1)"
+    assert text[0] == "GuardOnDataDependentSymNode: Could not guard on data-dependent expression Eq(u0, 1)"
+    assert "at models/modeling_tiny.py:31 in forward" in text
     assert text[-1] == "reproduce: hfexport-bot reproduce models/modeling_tiny/Branch/onnx/dynamic/forward"
 
 
-def test_what_fails_on_both_sides_is_skipped_with_its_reason(run_report: Report) -> None:
+def test_what_fails_on_both_sides_is_skipped_with_its_reason_and_its_error(run_report: Report) -> None:
     skipped = by_name(read(run_report))["models/modeling_tiny/Broken/dynamo/dynamic/forward"].find("skipped")
     assert skipped is not None
     assert skipped.attrib == {"message": "known: ❌ trace · known"}
+    text = (skipped.text or "").splitlines()
+    assert text[0] == "GuardOnDataDependentSymNode: Could not guard on data-dependent expression Eq(u0, 1)"
+    assert text[-1] == "reproduce: hfexport-bot reproduce models/modeling_tiny/Broken/dynamo/dynamic/forward"
+
+
+def test_a_line_of_the_change_is_told_as_one(run_report: Report) -> None:
+    blame = Blame(location=Location(file="zoo/modeling_a.py", line=7, function="forward"), changed=True)
+    first = run_report.cases[0].model_copy(update={"blame": blame})
+    failure = by_name(read(run_report.model_copy(update={"cases": (first,)})))[str(first.id)].find("failure")
+    assert failure is not None
+    assert "at zoo/modeling_a.py:7 in forward, a line of this change" in (failure.text or "").splitlines()
+
+
+def test_wrong_numbers_tell_the_largest_error_of_all_probes(run_report: Report) -> None:
+    probes = (
+        ProbeResult(name="batch_1", status="parity", max_abs=0.0691, message="differs"),
+        ProbeResult(name="batch_3", status="parity", max_abs=0.082, message="differs"),
+    )
+    first = next(case for case in run_report.cases if case.outcome == "parity")
+    components = (Component(name="model", max_abs=1e-7, probes=probes),)
+    first = first.model_copy(update={"components": components, "message": "probe batch_1: by up to 0.0691"})
+    failure = by_name(read(run_report.model_copy(update={"cases": (first,)})))[str(first.id)].find("failure")
+    assert failure is not None
+    assert (failure.text or "").splitlines()[:2] == [
+        "probe batch_1: by up to 0.0691",
+        "largest error: 0.082, probe batch_3",
+    ]
 
 
 def test_a_suite_is_a_class_with_its_own_counts(run_report: Report) -> None:

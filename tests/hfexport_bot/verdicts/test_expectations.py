@@ -79,7 +79,7 @@ def test_the_report_tells_what_came_and_went() -> None:
     gone = Expected(entry="accepted (zoo/*)", reason="later", change="removed")
     report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=cases, untried=(gone,))
     assert [line.said for line in expectation_lines(report)] == [
-        "removed: 1 of 1 case still do not pass",
+        "removed: 1 of 1 case still does not pass",
         "added: the entry is not needed: it passes",
         "removed, not tried",
     ]
@@ -91,4 +91,24 @@ def test_the_report_tells_what_came_and_went() -> None:
     for case, untried, wanted in ((cases[1], (), True), (needed, (), False), (idle, (), True), (needed, (gone,), True)):
         told = report.model_copy(update={"cases": (case,), "untried": untried})
         assert make_body(told, CommentWhen.ON_FINDING, "").wanted is wanted, expectation_lines(told)
-    assert '- `EXPORT_SKIPS["onnx"]["AModel"]`, removed: 1 of 1 case still do not pass (`no kernel`)' in text
+    assert '- `EXPORT_SKIPS["onnx"]["AModel"]`, removed: 1 of 1 case still does not pass (`no kernel`)' in text
+
+
+@pytest.mark.parametrize(
+    ("entries", "heads", "said"),
+    [
+        ((WITH, WITHOUT), (FAIL,), "removed: 1 of 1 case still does not pass"),
+        ((WITH, WITHOUT), (FAIL, PASS), "removed: 1 of 2 cases still does not pass"),
+        ((WITH, WITHOUT), (FAIL, FAIL), "removed: 2 of 2 cases still do not pass"),
+        ((WITH, WITHOUT), (PASS,), "removed: 1 case of it passes"),
+        ((WITH, WITHOUT), (PASS, PASS), "removed: 2 cases of it pass"),
+        ((WITHOUT, WITH), (FAIL,), "added: 1 of 1 case does not pass"),
+        ((WITHOUT, WITH), (FAIL, FAIL), "added: 2 of 2 cases do not pass"),
+    ],
+)
+def test_one_case_and_several(
+    entries: tuple[tuple[Expectation, ...], ...], heads: tuple[Outcome, ...], said: str
+) -> None:
+    cases = tuple(judged(FAIL, head, Expectations(*entries)) for head in heads)
+    report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=cases)
+    assert [line.said for line in expectation_lines(report)] == [said]
