@@ -10,6 +10,7 @@ from typing import Any
 
 from hfexport_bot.github.answers import CheckRun
 from hfexport_bot.github.client import Client
+from hfexport_bot.reporting.failures import blamed_line, error_name
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import Cause, causes, merge_safety, unjudged
@@ -96,12 +97,12 @@ def _places(cause: Cause) -> Iterable[Cause]:
     """The parts of a cause that have one place each."""
     found: dict[str, list[CaseReport]] = {}
     for case in cause.cases:
-        found.setdefault(str(Cause((case,)).location), []).append(case)
+        found.setdefault(str(blamed_line(case)), []).append(case)
     return (Cause(tuple(cases)) for cases in found.values())
 
 
 def _annotation(cause: Cause, level: str, again: Rerun) -> dict[str, Any] | None:
-    place = cause.location
+    place = blamed_line(cause.first)
     if place is None or not 1 <= place.line < 1 << 31 or not _is_inside(place.file):
         return None
     message = clean(cause.first.message).strip()[:_MESSAGE_CHARS]
@@ -113,7 +114,7 @@ def _annotation(cause: Cause, level: str, again: Rerun) -> dict[str, Any] | None
         "start_line": place.line,
         "end_line": place.line,
         "annotation_level": level,
-        "title": plain(" · ".join(part for part in (cause.where, cause.error_type) if part), 200),
+        "title": plain(" · ".join(part for part in (cause.where, error_name(cause.first)) if part), 200),
         "message": "\n\n".join(line for line in lines if line),
     }
 

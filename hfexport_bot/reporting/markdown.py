@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from hfexport_bot.reporting.audits import audit_items
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import ExpectationLine, expectation_lines
+from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import (
     Cause,
@@ -217,7 +218,7 @@ def _item(case: CaseReport) -> str:
 
 def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     first = cause.first
-    error, location = html_code(cause.error_type, 80), cause.location
+    error, location = html_code(error_name(first), 80), blamed_line(first)
     place = f"at {html_code(str(location), 160)}" if location else ""
     what = " ".join(part for part in (error, place) if part)
     several = len(cause.classes) > 1
@@ -231,7 +232,8 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines.append(f"- classes: {_names(cause.classes)}")
     if len(cause.cases) > 1 or len(cause.classes) == 1:
         lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
-    lines += [f"- {code(detail, 300)}" for detail in first.details[:DETAILS_SHOWN]]
+    details = [largest_error_line(first), *first.details[:DETAILS_SHOWN]]
+    lines += [f"- {code(detail, 300)}" for detail in details if detail]
     issue = known_issue(first, report.versions)
     lines += [f"- {issue_line(issue)}"] if issue else []
     lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", ""]
@@ -243,8 +245,7 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
 
 def _blame(blame: Blame) -> list[str]:
     where = code(str(blame.location), 300) + (f" in {code(blame.location.function)}" if blame.location.function else "")
-    whose = ", where what this case ran of the change begins" if blame.suspected else ", a line of this change"
-    said = [where + (whose if blame.changed else "")]
+    said = [where + whose(blame)]
     if blame.ran:
         said.append(f"it ran as {code(str(blame.ran), 300)}")
     text = source_lines(blame)

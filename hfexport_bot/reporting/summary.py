@@ -17,7 +17,6 @@ from hfexport_bot.schema import (
     Blame,
     CaseReport,
     Engine,
-    Location,
     NotRun,
     OutcomeKind,
     Report,
@@ -158,17 +157,6 @@ class Cause:
         if kind is OutcomeKind.PARITY:
             said = kind.value
         return f"{', '.join(backends)} · {said}"
-
-    @property
-    def error_type(self) -> str:
-        side = self.first.head or self.first.base
-        return side.error_type.rpartition(".")[2] if side else ""
-
-    @property
-    def location(self) -> Location | None:
-        """The line to edit."""
-        side = self.first.head or self.first.base
-        return self.first.blame.location if self.first.blame else side.location if side else None
 
     @property
     def classes(self) -> tuple[str, ...]:

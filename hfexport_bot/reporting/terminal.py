@@ -10,6 +10,7 @@ from rich.text import Text
 from hfexport_bot.reporting.audits import audit_line, by_need, named_versions
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import expectation_lines
+from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
 from hfexport_bot.reporting.summary import (
     cell,
     column_title,
@@ -124,13 +125,15 @@ def _print_case(case: CaseReport, report: Report, console: Console) -> None:
     side = case.head or case.base
     stage = f" at {plain(place(side) if side else case.stage, 80)}" if case.stage else ""
     _print(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
-    error = plain(side.error_type.rpartition(".")[2], 80) if side and side.error_type else ""
+    error = plain(error_name(case), 80)
     message = plain(first_line(case.message), 300)
     if message:
         _print(console, f"    {error}: {message}" if error else f"    {message}")
-    if side and side.location:
-        function = f" in {side.location.function}" if side.location.function else ""
-        _print(console, f"    {plain(str(side.location) + function)}", "cyan")
+    if line := blamed_line(case):
+        function = f" in {line.function}" if line.function else ""
+        _print(console, f"    {plain(str(line) + function)}{whose(case.blame) if case.blame else ''}", "cyan")
+    if largest := largest_error_line(case):
+        _print(console, f"    {plain(largest)}")
     for detail in case.details:
         _print(console, f"    {plain(detail)}")
     if issue := known_issue(case, report.versions):

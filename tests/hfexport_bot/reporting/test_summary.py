@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from hfexport_bot.reporting.failures import error_name
 from hfexport_bot.reporting.summary import (
     causes,
     cell,
@@ -128,7 +129,7 @@ def test_a_cause_joins_backends_and_classes(run_report: Report) -> None:
     found = causes(regressions)
     assert [cause.where for cause in found] == ["torch.export, ONNX, ExecuTorch · trace", "ExecuTorch · parity"]
     assert [cause.classes for cause in found] == [("Branch",), ("Gelu",)]
-    assert found[0].error_type == "GuardOnDataDependentSymNode"
+    assert error_name(found[0].first) == "GuardOnDataDependentSymNode"
     assert str(found[0].location) == "models/modeling_tiny.py:31"
     assert len(found) == counts(run_report).causes
 

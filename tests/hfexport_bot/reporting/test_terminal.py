@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
+from hfexport_bot.reporting.markdown import render
 from hfexport_bot.reporting.terminal import SHOWN, print_report
-from hfexport_bot.schema import NotRun, Report
+from hfexport_bot.schema import Blame, Component, Location, NotRun, ProbeResult, Report
 
 
 def printed(report: Report, width: int = 100) -> str:
@@ -38,6 +39,25 @@ def test_a_run(run_report: Report) -> None:
         "12 cases: 6 pass, 2 parity, 4 error in 1m 52s\n"
         "Export check: 4 regressions in 2 causes · 1 fixed · 1 changed · 1 interface moved · safe to merge: no\n"
     )
+
+
+def test_the_line_that_is_blamed_and_the_largest_error_are_those_of_the_report_file(run_report: Report) -> None:
+    wrong = next(case for case in run_report.cases if case.outcome == "parity")
+    blame = Blame(location=Location(file="workarounds.py", line=11, function="halve"), changed=True, suspected=True)
+    probes = tuple(
+        ProbeResult(name=name, status="parity", max_abs=error) for name, error in (("batch_1", 0.07), ("batch_3", 0.08))
+    )
+    components = (Component(name="model", max_abs=0.0, probes=probes),)
+    report = run_report.model_copy(
+        update={"cases": (wrong.model_copy(update={"blame": blame, "components": components}),)}
+    )
+    lines = [line.strip() for line in printed(report).splitlines()]
+    assert "workarounds.py:11 in halve, where what this case ran of the change begins" in lines
+    assert "largest error: 0.08, probe batch_3" in lines
+    assert "- `largest error: 0.08, probe batch_3`" in render(report).splitlines()
+    one = components[0].model_copy(update={"max_abs": None, "probes": probes[:1]})
+    alone = wrong.model_copy(update={"components": (one,)})
+    assert "largest error" not in printed(run_report.model_copy(update={"cases": (alone,)}))
 
 
 def test_regressions_come_first_and_quiet_passes_are_left_out(run_report: Report) -> None:
