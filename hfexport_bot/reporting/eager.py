@@ -16,10 +16,8 @@ def eager_cell(cases: Iterable[CaseReport]) -> str:
     change = next((case.eager for case in cases if case.eager is not None), None)
     if change is None:
         return ""
-    if change.problem or (change.weights and change.moved):
-        return "not comparable"
-    if not change.moved:
-        return "unchanged"
+    if not change.is_moved:
+        return "unchanged" if change.is_comparable else "not comparable"
     size = largest(output.max_abs for output in change.moved)
     return f"moved {error_size(size)}" if size is not None else "moved"
 

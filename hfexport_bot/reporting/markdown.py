@@ -38,6 +38,7 @@ from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue
 from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
+from hfexport_bot.verdicts.stability import how_often
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
 MAX_CHARS = 65_000
@@ -161,7 +162,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
             cases = [case for case in report.cases if case.verdict is verdict]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             if verdict in _EITHER:
-                yield by_cause(f"{title}, and failing", [case for case in cases if case.outcome not in CLEAN])
+                yield by_cause(_EITHER[verdict], [case for case in cases if case.outcome not in CLEAN])
                 cases = [case for case in cases if case.outcome in CLEAN]
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Expectations", "entry", expectation_lines(report), _expectation, part=0.1)
@@ -177,7 +178,7 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
 _TITLES = {
     VerdictKind.INTERFACE: "Interface",
     VerdictKind.REGRESSION: "Regressions",
-    VerdictKind.FLAKY: "Flaky",
+    VerdictKind.FLAKY: "Flaky, and failing on base",
     VerdictKind.FIXED: "Fixed",
     VerdictKind.CHANGED: "Changed",
     VerdictKind.DRIFT: "Drift",
@@ -187,8 +188,12 @@ _TITLES = {
     VerdictKind.NO_BASELINE: "Without a baseline",
 }
 _BY_CAUSE = frozenset({VerdictKind.REGRESSION, VerdictKind.CHANGED, VerdictKind.KNOWN})
-#: These pass or fail without a base to compare with.
-_EITHER = frozenset({VerdictKind.NEW, VerdictKind.NO_BASELINE})
+#: Of these head passes or fails: the title of those that fail.
+_EITHER = {
+    VerdictKind.NEW: "New, and failing",
+    VerdictKind.NO_BASELINE: "Without a baseline, and failing",
+    VerdictKind.FLAKY: "Flaky",
+}
 
 
 def _eager(change: tuple[CaseReport, str]) -> str:
@@ -231,16 +236,30 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
         lines += _blame(first.blame)
     lines.append(f"- classes: {_names(cause.classes)}")
     if len(cause.cases) > 1 or len(cause.classes) == 1:
-        lines.append(f"- cases: {_names([str(case.id) for case in cause.cases])}")
-    details = [largest_error_line(first), *first.details[:DETAILS_SHOWN]]
+        lines.append(f"- cases: {_cases(cause.cases)}")
+    own = [each for each in first.details if each not in _often(first)]
+    details = [largest_error_line(first), *own[:DETAILS_SHOWN]]
     lines += [f"- {code(detail, 300)}" for detail in details if detail]
     issue = known_issue(first, report.versions)
     lines += [f"- {issue_line(issue)}"] if issue else []
     lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", ""]
-    text = issue_text(first, report) if offer_issue and issue is None else ""
+    offer_issue = offer_issue and issue is None and first.verdict is not VerdictKind.FLAKY
+    text = issue_text(first, report) if offer_issue else ""
     lines += [text, ""] if text else []
     lines.append("</details>")
     return "\n".join(lines)
+
+
+def _cases(cases: Sequence[CaseReport]) -> str:
+    """Their ids; of flaky ones with how often each failed, since cases of one cause differ in that."""
+    if cases[0].verdict is not VerdictKind.FLAKY:
+        return _names([str(case.id) for case in cases])
+    shown = [f"{code(str(case.id), 300)} ({'; '.join(_often(case))})" for case in cases[:NAMES_SHOWN]]
+    return ", ".join(shown) + (f" and {len(cases) - NAMES_SHOWN:,} more" if len(cases) > NAMES_SHOWN else "")
+
+
+def _often(case: CaseReport) -> list[str]:
+    return [*how_often(case.tried)] if case.verdict is VerdictKind.FLAKY and case.tried else []
 
 
 def _blame(blame: Blame) -> list[str]:

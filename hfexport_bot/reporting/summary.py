@@ -51,6 +51,10 @@ NEITHER = frozenset({OutcomeKind.SKIPPED, OutcomeKind.UNAVAILABLE, OutcomeKind.N
 _SILENT = frozenset({VerdictKind.OK, VerdictKind.UNCHANGED, VerdictKind.REGRESSION, VerdictKind.NO_BASELINE})
 
 
+#: Verdicts that the title counts, and what it calls them.
+_COUNTED = {VerdictKind.FIXED: "fixed", VerdictKind.CHANGED: "changed", VerdictKind.FLAKY: "flaky"}
+
+
 def plural(count: int, noun: str) -> str:
     """``1 class``, ``2 classes``, ``3 entries``, ``1,000 cases``."""
     if count != 1:
@@ -86,10 +90,10 @@ def largest_error(case: CaseReport) -> float | None:
 
 
 def symbol(case: CaseReport) -> str:
-    """✅ pass, ❌ failure, ⚪ neither."""
+    """✅ pass, ❌ failure, ⚪ neither; what passed on base and now has no judgement is a failure too."""
     if case.outcome is OutcomeKind.PASS:
         return "✅"
-    return "⚪" if case.outcome in NEITHER else "❌"
+    return "⚪" if case.outcome in NEITHER and case.verdict is not VerdictKind.REGRESSION else "❌"
 
 
 def cell(case: CaseReport) -> str:
@@ -350,29 +354,36 @@ def headline(report: Report) -> str:
     if not report.compared:
         verb = "passes" if found.cases == 1 else "pass"
         return f"{found.passing:,} of {plural(found.cases, 'case')} {verb}"
+    parts = _counted(report, found)
+    if report.command != "run":  # a sweep is not of a change
+        return " · ".join(parts)
+    if merge_safety(report) == "unknown":
+        safety += f", {_unmet(report) or 'no case passed on either side'}"
+    return " · ".join([*parts, safety])
+
+
+def _counted(report: Report, found: Counts) -> list[str]:
+    """What a title counts of a comparison, the most urgent first."""
     regressions = found.verdicts.get(VerdictKind.REGRESSION, 0)
     parts = [plural(regressions, "regression")]
     if regressions:
         parts[0] += f" in {plural(found.causes, 'cause')}"
     parts += [
-        f"{found.verdicts[verdict]:,} {word}"
-        for verdict, word in ((VerdictKind.FIXED, "fixed"), (VerdictKind.CHANGED, "changed"))
-        if found.verdicts.get(verdict)
+        f"{found.verdicts[verdict]:,} {word}" for verdict, word in _COUNTED.items() if found.verdicts.get(verdict)
     ]
     if moved := found.verdicts.get(VerdictKind.INTERFACE):
         parts.append(f"{plural(moved, 'interface')} moved")
     coming = sum(case.verdict is VerdictKind.NEW and case.outcome not in CLEAN for case in report.cases)
     if coming:
         parts.append(f"{plural(coming, 'new case')} {'fails' if coming == 1 else 'fail'}")
+    moved_classes = {(case.id.model, case.id.class_name) for case in report.cases if case.eager and case.eager.is_moved}
+    if moved_classes:
+        parts.append(f"eager moved in {plural(len(moved_classes), 'class')}")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if not_run := lines_not_run(report):
         parts.append(not_run)
-    if report.command != "run":  # a sweep is not of a change
-        return " · ".join(parts)
-    if merge_safety(report) == "unknown":
-        safety += f", {_unmet(report) or 'no case passed on either side'}"
-    return " · ".join([*parts, safety])
+    return parts
 
 
 def _unmet(report: Report) -> str:

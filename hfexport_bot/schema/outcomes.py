@@ -154,6 +154,16 @@ class EagerChange(Record):
     weights: Text = ""
     problem: Text = ""
 
+    @property
+    def is_comparable(self) -> bool:
+        """Whether numbers that differ tell of the code: both sides ran, on the same weights."""
+        return not (self.problem or (self.weights and self.moved))
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the code moved an output, or no longer takes some inputs."""
+        return self.is_comparable and bool(self.moved)
+
 
 class Outcome(Record):
     """What one case came to on one revision. Written by the untrusted side: size-capped, never trusted for more than

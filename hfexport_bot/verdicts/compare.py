@@ -98,7 +98,7 @@ def _case(
     details = [*interface, *drifted]
     if tried is not None:
         details += how_often(tried)
-    if verdict is VerdictKind.CHANGED and old:
+    if old and (verdict is VerdictKind.CHANGED or (verdict is VerdictKind.FLAKY and old.kind is not OutcomeKind.PASS)):
         details.append(f"before: {describe(old)}")
     if expected and not (entry and expected.change == "in force"):
         details += said_of(expected, new)

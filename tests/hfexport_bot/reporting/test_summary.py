@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.reporting.failures import error_name
+from hfexport_bot.reporting.failures import blamed_line, error_name
 from hfexport_bot.reporting.summary import (
     causes,
     cell,
@@ -19,12 +19,15 @@ from hfexport_bot.reporting.summary import (
     rows,
 )
 from hfexport_bot.schema import (
+    Backend,
     CaseId,
     CaseReport,
     Component,
+    EagerChange,
     NotRun,
     Outcome,
     OutcomeKind,
+    OutputChange,
     ProbeResult,
     Report,
     Revision,
@@ -89,7 +92,11 @@ def case_of(outcome: str, verdict: str = "no-baseline", stage: str = "", error: 
         (case_of("timeout", stage="lower"), "❌ timeout lower"),
         (case_of("crash"), "❌ crash"),
         (case_of("unavailable", stage="source"), "⚪ unavailable"),
-        (case_of("skipped", "regression"), "⚪ skipped"),
+        (case_of("skipped", "known"), "⚪ skipped · known"),
+        # red: these passed on base
+        (case_of("skipped", "regression"), "❌ skipped"),
+        (case_of("unavailable", "regression", "source"), "❌ unavailable"),
+        (case_of("nondeterministic", "regression", "eager"), "❌ nondeterministic"),
     ],
 )
 def test_cell(case: CaseReport, text: str) -> None:
@@ -130,8 +137,41 @@ def test_a_cause_joins_backends_and_classes(run_report: Report) -> None:
     assert [cause.where for cause in found] == ["torch.export, ONNX, ExecuTorch · trace", "ExecuTorch · parity"]
     assert [cause.classes for cause in found] == [("Branch",), ("Gelu",)]
     assert error_name(found[0].first) == "GuardOnDataDependentSymNode"
-    assert str(found[0].location) == "models/modeling_tiny.py:31"
+    assert str(blamed_line(found[0].first)) == "models/modeling_tiny.py:31"
     assert len(found) == counts(run_report).causes
+
+
+PASSED = Outcome(kind=OutcomeKind.PASS)
+MOVED = EagerChange(moved=(OutputChange(name="logits", note="moved", max_abs=0.21, share=1.0),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ((MOVED, MOVED), "eager moved in 1 class · "),  # two backends of one class
+        ((EagerChange(moved=(OutputChange(name="", note="no longer taken"),)),), "eager moved in 1 class · "),
+        ((EagerChange(),), ""),
+        ((MOVED.model_copy(update={"weights": "a new layer"}),), ""),
+        ((EagerChange(problem="head does not run"),), ""),
+        ((None,), ""),
+    ],
+)
+def test_the_title_counts_the_classes_whose_own_numbers_moved(
+    changes: tuple[EagerChange | None, ...], said: str
+) -> None:
+    backends = (Backend.DYNAMO, Backend.ONNX)
+    cases = [
+        case.model_copy(update={"head": PASSED, "eager": change, "id": case.id.model_copy(update={"backend": backend})})
+        for change, backend, case in zip(changes, backends, [case_of("pass", "ok")] * 2, strict=False)
+    ]
+    report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=tuple(cases))
+    assert headline(report) == f"0 regressions · {said}safe to merge: yes"
+
+
+def test_the_title_counts_what_is_flaky() -> None:
+    cases = (case_of("error", "flaky", "trace"), case_of("pass", "ok").model_copy(update={"head": PASSED}))
+    report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=cases)
+    assert headline(report) == "0 regressions · 1 flaky · safe to merge: yes"
 
 
 def test_rows_keep_the_order_within_a_rank(run_report: Report) -> None:
