@@ -11,7 +11,16 @@ from hfexport_bot.changes.counterparts import editable
 from hfexport_bot.changes.modeling import SourceError
 from hfexport_bot.changes.statements import Statement, statement_at, statements
 from hfexport_bot.changes.tree import Tree
-from hfexport_bot.schema import MAX_NAME_CHARS, Blame, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
+from hfexport_bot.schema import (
+    MAX_NAME_CHARS,
+    Blame,
+    CaseReport,
+    Location,
+    Outcome,
+    OutcomeKind,
+    UnavailableCause,
+    VerdictKind,
+)
 
 #: Lines shown on either side of the one that is blamed.
 AROUND = 2
@@ -37,8 +46,7 @@ def blamed(
         if outcome is None or outcome.kind is OutcomeKind.PASS:
             found.append(case)
         elif outcome.location is None:
-            told_by_run = case.verdict is VerdictKind.REGRESSION and outcome.kind is OutcomeKind.PARITY
-            suspect = _suspected(outcome, head, touched or {}) if told_by_run else None
+            suspect = _suspect(case, outcome, head, touched or {}) if case.verdict is VerdictKind.REGRESSION else None
             found.append(case.model_copy(update={"blame": suspect}))
         else:
             key = (outcome.location, *outcome.frames)
@@ -48,21 +56,32 @@ def blamed(
     return tuple(found)
 
 
-def _suspected(outcome: Outcome, tree: Tree, touched: Touched) -> Blame | None:
-    """What wrong numbers are blamed on, since they name no line: the first of the statements that the change touches
-    and the case ran, where these are all of one function."""
-    ran = [
-        (file, each)
-        for file, firsts in (outcome.executed or {}).items()
-        for each in touched.get(file, ())
-        if each.first in firsts and not each.at_import
-    ]
-    if len({(file, each.function) for file, each in ran}) != 1:
+#: Failures that may come of what a case ran though they name no line: numbers, sizes and inputs of another kind.
+_OF_WHAT_RAN = frozenset({OutcomeKind.PARITY, OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.NONDETERMINISTIC})
+
+
+def _suspect(case: CaseReport, outcome: Outcome, tree: Tree, touched: Touched) -> Blame | None:
+    """What a regression is blamed on that names no line: the first of the statements that the change touches and the
+    case ran, where these are all of one function. Of a class whose inputs are unknown, which ran nothing, the first
+    that the change touches of its forward."""
+    if outcome.kind in _OF_WHAT_RAN:
+        suspects = [
+            (file, each)
+            for file, firsts in (outcome.executed or {}).items()
+            for each in touched.get(file, ())
+            if each.first in firsts and not each.at_import
+        ]
+    elif outcome.cause is UnavailableCause.UNKNOWN_INPUTS:
+        forward = f"{case.id.class_name}.forward"
+        suspects = [(file, each) for file, own in touched.items() for each in own if each.function == forward]
+    else:
+        suspects = []
+    if len({(file, each.function) for file, each in suspects}) != 1:
         return None
-    (file, first), *_ = ran
+    (file, first), *_ = suspects
     place = Location(file=file[-MAX_NAME_CHARS:], line=first.first, function=first.function.rpartition(".")[2])
     found = blame(Outcome(kind=outcome.kind, location=place), tree, {file: {first.first}})
-    return found and found.model_copy(update={"suspected": True})
+    return found and found.model_copy(update={"suspected": outcome.kind in _OF_WHAT_RAN})
 
 
 def blame(outcome: Outcome, tree: Tree, changed: Changed) -> Blame | None:

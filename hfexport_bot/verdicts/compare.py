@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -18,6 +18,7 @@ from hfexport_bot.schema import (
     OutcomeKind,
     Report,
     Tried,
+    UnavailableCause,
     VerdictKind,
 )
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
@@ -26,6 +27,9 @@ from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.stability import how_often, is_stable
 from hfexport_bot.verdicts.table import ABSENT, NOT_RUN, Facts, Missing, Side, judge
+
+#: Inputs that a detail names.
+_FED_SHOWN = 8
 
 #: What stands in for a head outcome that never came, so that no planned case can vanish from a report.
 NO_RESULT = Outcome(kind=OutcomeKind.CRASH, message="The runner gave no result for this case.")
@@ -100,6 +104,8 @@ def _case(
         details += how_often(tried)
     if old and (verdict is VerdictKind.CHANGED or (verdict is VerdictKind.FLAKY and old.kind is not OutcomeKind.PASS)):
         details.append(f"before: {describe(old)}")
+    if verdict is VerdictKind.REGRESSION and old and new and new.cause is UnavailableCause.UNKNOWN_INPUTS:
+        details += _unfed(old)
     if expected and not (entry and expected.change == "in force"):
         details += said_of(expected, new)
     elif entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
@@ -120,6 +126,13 @@ def _case(
         expected=expected,
         tried=tried,
     )
+
+
+def _unfed(base: Outcome) -> Iterator[str]:
+    """What to do about inputs that nothing can guess any more."""
+    if base.fed:
+        yield f"base was fed {', '.join(base.fed[:_FED_SHOWN])}: an input that is new or renamed moves the interface"
+    yield "if it is meant so, give its values by a function that `cases` in the settings names"
 
 
 def _same_eager(case: CaseReport) -> EagerChange | None:

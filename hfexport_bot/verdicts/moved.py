@@ -10,6 +10,8 @@ from hfexport_bot.settings import DriftSettings
 
 DEFAULT_DRIFT = DriftSettings()
 
+#: The least size that torch gives a dynamic axis by itself: lower ones tell nothing of the model.
+_SMALLEST = 2
 #: Most names that one line lists.
 NAMES_SHOWN = 8
 
@@ -123,20 +125,36 @@ def _axes(old: Sequence[Axis], new: Sequence[Axis]) -> Iterable[str]:
             continue  # told as an input that is gone
         if len(axes) != len(other):
             yield f"input {name}: rank {len(axes)} → {len(other)}"
-        for axis in sorted(axes.keys() & other.keys()):
-            if axes[axis] != other[axis]:
-                yield f"input {name}, axis {axis}: {_kind(axes[axis])} → {_kind(other[axis])}"
+        for number in sorted(axes.keys() & other.keys()):
+            old_axis, new_axis = axes[number], other[number]
+            if old_axis.dynamic != new_axis.dynamic:
+                yield f"input {name}, axis {number}: {_kind(old_axis)} → {_kind(new_axis)}"
+            elif new_axis.dynamic and _takes_less(old_axis, new_axis):
+                yield f"input {name}, axis {number}: {_bounds(old_axis)} → {_bounds(new_axis)}"
 
 
-def _axes_of(axes: Sequence[Axis]) -> Mapping[str, dict[int, bool]]:
-    found: dict[str, dict[int, bool]] = {}
+def _axes_of(axes: Sequence[Axis]) -> Mapping[str, dict[int, Axis]]:
+    found: dict[str, dict[int, Axis]] = {}
     for axis in axes:
-        found.setdefault(axis.input, {})[axis.axis] = axis.dynamic
+        found.setdefault(axis.input, {})[axis.axis] = axis
     return found
 
 
-def _kind(dynamic: bool) -> str:
-    return "dynamic" if dynamic else "static"
+def _kind(axis: Axis) -> str:
+    return "dynamic" if axis.dynamic else "static"
+
+
+def _takes_less(old: Axis, new: Axis) -> bool:
+    """Whether an axis refuses sizes that it took. More than before is no fault of a caller's."""
+    upper = new.upper is not None and (old.upper is None or new.upper < old.upper)
+    return upper or new.lower > max(old.lower, _SMALLEST)
+
+
+def _bounds(axis: Axis) -> str:
+    """The sizes that an axis takes: ``any size``, ``at most 8``, ``9 or more, at most 64``."""
+    lower = f"{axis.lower} or more" if axis.lower > _SMALLEST else ""
+    upper = "" if axis.upper is None else f"at most {axis.upper}"
+    return ", ".join(part for part in (lower, upper) if part) or "any size"
 
 
 def _component_drift(old: Component, new: Component, limits: DriftSettings) -> Iterable[str]:

@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import pytest
+
 from hfexport_bot.changes.statements import statements
 from hfexport_bot.changes.tree import MappingTree
-from hfexport_bot.schema import Blame, CaseId, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
+from hfexport_bot.schema import (
+    Blame,
+    CaseId,
+    CaseReport,
+    Location,
+    Outcome,
+    OutcomeKind,
+    UnavailableCause,
+    VerdictKind,
+)
 from hfexport_bot.verdicts.blame import blame, blamed
 
 MODELING = "zoo/modeling_tagger.py"
@@ -101,6 +112,40 @@ def case(outcome: Outcome | None) -> CaseReport:
     case_id = CaseId.parse("zoo/modeling_tagger/Tagger/onnx/dynamic/forward")
     kind = outcome.kind if outcome else OutcomeKind.PASS
     return CaseReport(id=case_id, verdict=VerdictKind.REGRESSION, outcome=kind, head=outcome)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [
+        (OutcomeKind.PARITY, "parity"),
+        (OutcomeKind.ERROR, "run"),  # "axis 1 of input_ids is 11, at most 8 was exported"
+        (OutcomeKind.UNSUPPORTED, "load"),
+        (OutcomeKind.NONDETERMINISTIC, "eager"),
+    ],
+)
+def test_a_regression_without_a_line_is_blamed_on_what_ran_of_the_change(kind: OutcomeKind, stage: str) -> None:
+    source = "def f(x):\n    x = 1\n    return x\n"
+    tree, touched = MappingTree({MODELING: source}), {MODELING: statements(source.encode())}
+    failed = case(Outcome(kind=kind, stage=stage, executed={MODELING: (2, 3)}))
+    (found,) = blamed([failed], tree, {}, touched)
+    assert found.blame is not None
+    assert (str(found.blame.location), found.blame.suspected) == (f"{MODELING}:2", True)
+    (known,) = blamed([failed.model_copy(update={"verdict": VerdictKind.KNOWN})], tree, {}, touched)
+    assert known.blame is None
+
+
+def test_a_class_whose_inputs_are_unknown_is_blamed_on_its_forward() -> None:
+    source = "class Tagger:\n    def forward(self, tokens):\n        x = tokens\n        return x\n"
+    tree, touched = MappingTree({MODELING: source}), {MODELING: statements(source.encode())}
+
+    def outcome(cause: UnavailableCause) -> CaseReport:
+        return case(Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=cause, executed={}))
+
+    (found,) = blamed([outcome(UnavailableCause.UNKNOWN_INPUTS)], tree, {}, touched)
+    assert found.blame is not None
+    assert (str(found.blame.location), found.blame.changed, found.blame.suspected) == (f"{MODELING}:3", True, False)
+    (other,) = blamed([outcome(UnavailableCause.MISSING_LIBRARY)], tree, {}, touched)
+    assert other.blame is None
 
 
 def test_wrong_numbers_are_blamed_on_what_ran_of_the_change_where_that_is_one_function() -> None:

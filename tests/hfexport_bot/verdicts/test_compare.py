@@ -15,6 +15,7 @@ from hfexport_bot.schema import (
     Report,
     Revision,
     TensorParity,
+    UnavailableCause,
     VerdictKind,
 )
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
@@ -122,6 +123,19 @@ def test_an_accepted_entry_makes_a_regression_known_and_says_so() -> None:
 def test_a_change_says_what_was_before() -> None:
     crash = Outcome(kind=OutcomeKind.CRASH, stage="run", message="\n segmentation fault \n")
     assert one(planned(), crash, TRACE).details == ("before: crash at run: segmentation fault",)
+
+
+def test_an_input_that_nothing_can_guess_any_more_is_told_with_those_before() -> None:
+    before = PASS.model_copy(update={"fed": ("input_ids", "attention_mask")})
+    lost = Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", cause=UnavailableCause.UNKNOWN_INPUTS)
+    case = one(planned(), before, lost)
+    assert case.verdict == "regression"
+    assert case.details == (
+        "base was fed input_ids, attention_mask: an input that is new or renamed moves the interface",
+        "if it is meant so, give its values by a function that `cases` in the settings names",
+    )
+    for base, head in ((lost, lost), (before, lost.model_copy(update={"cause": UnavailableCause.MISSING_LIBRARY}))):
+        assert one(planned(), base, head).details == ()
 
 
 def test_what_moved_is_named() -> None:

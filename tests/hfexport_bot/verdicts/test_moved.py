@@ -84,12 +84,31 @@ BASE = passing(MODEL)
         ),
         ({"axes": AXES[:1]}, ("input input_ids: rank 2 → 1",)),
         ({"axes": (AXES[0], AXES[1].model_copy(update={"upper": 128, "symbol": "s9"}))}, ()),
+        # Sizes that are refused and were not
+        (
+            {"axes": (AXES[0], AXES[1].model_copy(update={"upper": 8}))},
+            ("input input_ids, axis 1: at most 64 → at most 8",),
+        ),
+        (
+            {"axes": (AXES[0], AXES[1].model_copy(update={"lower": 9}))},
+            ("input input_ids, axis 1: at most 64 → 9 or more, at most 64",),
+        ),
+        ({"axes": (AXES[0].model_copy(update={"lower": 2}), AXES[1].model_copy(update={"upper": None}))}, ()),
         ({"opset": 21}, ("opset 20 → 21",)),
         ({"opset": None}, ()),
     ],
 )
 def test_interface(changes: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert interface_changes(BASE, passing(MODEL | changes)) == expected
+
+
+def test_a_bound_where_there_was_none() -> None:
+    free, bound = (tuple(each.model_copy(update={"upper": upper}) for each in AXES) for upper in (None, 8))
+    assert interface_changes(passing(MODEL | {"axes": free}), passing(MODEL | {"axes": bound})) == (
+        "input input_ids, axis 0: any size → at most 8",
+        "input input_ids, axis 1: any size → at most 8",
+    )
+    assert interface_changes(passing(MODEL | {"axes": bound}), passing(MODEL | {"axes": free})) == ()
 
 
 def test_components_come_and_go_and_are_named() -> None:
