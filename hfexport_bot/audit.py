@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hfexport_bot.changes.exporters import SAMPLE, acting_ids
 from hfexport_bot.changes.place import Place, exporters_of, find_place
+from hfexport_bot.changes.registrations import read_registrations
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import every_model, resolve_targets
 from hfexport_bot.changes.tree import FolderTree, Tree
@@ -122,6 +123,8 @@ def _why_none(name: str, controls: Mapping[CaseId, Outcome], chosen: Sequence[Tr
         return "its cases could not be run"
     if any(trial.workaround == name for trial in chosen):
         return "there was no time left for it"
+    if not controls:
+        return "no case is known that may hit it; name one with --case"
     failing = next((case for case, outcome in controls.items() if name in outcome.workarounds), None)
     return "no case hits it" if failing is None else f"{failing} hits it, but does not pass with it either"
 
@@ -179,8 +182,9 @@ def audit_workarounds(
     place = find_place((), folder)
     tree = FolderTree(place.root)
     settings, setup = one_revision(place, overrides, around)
-    known = around.list_workarounds()
-    if not settings.head_hooks.workarounds:  # those are on no list
+    own = read_registrations(tree, settings.head_hooks.workarounds)
+    known = (*around.list_workarounds(), *own.found)
+    if own.whole:
         theirs = acting_ids(exporters_of(tree, place.layout), place.layout)
         require_known(workarounds, [*(each.id for each in known), *theirs], "workarounds audit")
     recorded = {
@@ -270,10 +274,11 @@ def _found(
 ) -> dict[CaseId, PlannedCase]:
     """Cases that may hit workarounds: of the models that their targets are in, or else of one of each kind."""
     every, _ = every_model(tree, layout)
-    homes = {name: (file.model, name) for each in every if (file := each.head) for name in each.head_classes}
     by_model: dict[str, list[str]] = {}
-    for name, (model, _) in homes.items():
-        by_model.setdefault(model, []).append(name)
+    for each in every:
+        if each.head is not None:
+            by_model.setdefault(each.head.model, []).extend(each.head_classes)
+    homes = {name: (model, name) for model, names in by_model.items() for name in names}
     kinds = [next((key for key in keys if homes.get(key[1]) == key), None) for keys in SAMPLE.values()]
     sample = [key for key in kinds if key] or [*homes.values()][: len(SAMPLE)]
     planned: dict[CaseId, PlannedCase] = {}
@@ -296,11 +301,23 @@ def _aimed_at(
     found: dict[tuple[str, str], None] = {}
     for target in info.targets:
         name = target.rpartition(".")[2]
-        model = target.removeprefix(_MODELS).partition(".")[0] if target.startswith(_MODELS) else target
         if info.kind in _OF_MODELS and name in homes:
             found[homes[name]] = None
-        elif model in by_model and (info.kind in _OF_MODELS or target.startswith(_MODELS)):
-            named = [each for each in by_model[model] if f".{each}." in target]
+        elif (model := _home(info, target, by_model)) is not None:
+            named = [each for each in by_model[model] if f".{each}." in f"{target}."]
             base = named or sorted(by_model[model], key=lambda each: (not each.endswith("Model"), len(each)))
             found[model, base[0]] = None
     return [*found][:MOST_CASES]
+
+
+def _home(info: WorkaroundInfo, target: str, models: Iterable[str]) -> str | None:
+    """The model that a target names, or in whose modules it lies: by the dotted name that its file is imported as,
+    which may begin below the tree's root."""
+    if info.kind in _OF_MODELS and target in models:
+        return target
+    inside = target.removeprefix(_MODELS).split(".")
+    if target.startswith(_MODELS):
+        return inside[0] if inside[0] in models else None
+    paths = {model: model.split("/") for model in models if "modeling_" in model}
+    ends = range(1, len(inside))
+    return next((model for model, path in paths.items() if any(path[-end:] == inside[:end] for end in ends)), None)

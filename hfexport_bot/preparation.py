@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hfexport_bot.changes.exporters import acting_ids
 from hfexport_bot.changes.place import Place, exporters_of
+from hfexport_bot.changes.registrations import read_registrations
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import unknown_names
@@ -194,5 +195,9 @@ def check_disabled(settings: Settings, around: Surroundings, layout: Layout, eng
     if theirs:
         require_known(theirs, {name for tree in trees for name in acting_ids(exporters_of(tree, layout), layout)})
     ours = [name for name in settings.disabled_workarounds if name not in theirs]
-    if ours and not (settings.base_hooks.workarounds or settings.head_hooks.workarounds):  # those are on no list
-        require_known(ours, [each.id for each in around.list_workarounds()])
+    files = {settings.base_hooks.workarounds, settings.head_hooks.workarounds}
+    own = [read_registrations(tree, file) for tree in trees for file in files] if ours else []
+    if ours and all(each.whole for each in own):
+        require_known(
+            ours, {*(each.id for each in around.list_workarounds()), *(id_ for each in own for id_ in each.ids)}
+        )

@@ -21,9 +21,14 @@ def render_audit(audit: Audit) -> str:
         for need in _ORDER
         if any(each.need is need for each in audit.workarounds)
     )
-    about = f"{plain(audit.revision.name)}, {named_versions(audit.versions)} in {duration(audit.seconds)}"
+    about = ", ".join(filter(None, (plain(audit.revision.name), named_versions(audit.versions))))
+    took = duration(audit.seconds)
     return "\n".join(
-        (*lines, *(f"note: {plain(note)}" for note in audit.notes), f"{counted or 'nothing audited'}: {about}")
+        (
+            *lines,
+            *(f"note: {plain(note)}" for note in audit.notes),
+            f"{counted or 'nothing audited'}: {about} in {took}",
+        )
     )
 
 

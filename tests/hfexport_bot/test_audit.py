@@ -11,6 +11,7 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
+from hfexport_bot.reporting.audits import render_audit
 from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import (
     Audit,
@@ -138,6 +139,61 @@ def test_named_cases_and_those_of_a_skips_own_models(audit: Callable[..., tuple[
     assert found.workarounds[0].said == "no case hits it"
 
 
+REGISTERED = """
+from exporters.utils import register_patch
+
+@register_patch("onnx", "modeling_b.BModel.forward", model_change="x")
+def _of_b(original):
+    'Why.'
+"""
+
+
+@pytest.fixture
+def own(tree: Path) -> str:
+    """The id of a workaround of the repository's own, which BModel hits."""
+    (tree / "export_workarounds.py").write_text(REGISTERED)
+    (tree / ".github").mkdir()
+    (tree / ".github" / "hfexport.yml").write_text("workarounds: export_workarounds.py\n")
+    return "onnx/torch_patches/of_b"
+
+
+def test_a_repositorys_own_workaround_is_tried_on_the_model_that_it_patches(
+    audit: Callable[..., tuple[int, Audit, Runner]], own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(AS_IT_IS, "BModel", Outcome(kind=OutcomeKind.PASS, workarounds={own: 1}))
+    code, found, runner = audit(own)
+    assert runner.batches == [[("BModel", ())], [("BModel", (own,))]]
+    assert (code, found.workarounds[0].need) == (1, Need.NOT_NEEDED)
+
+
+def test_where_no_case_is_known_it_says_what_to_do(audit: Callable[..., tuple[int, Audit, Runner]], own: str) -> None:
+    """Its target is of no model here, and what it may be is not on any list."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hfexport_bot.audit.acting_ids", lambda *_: ("repo:exporter_onnx.patch_x",))
+        _, found, runner = audit("repo:exporter_onnx.patch_x")
+    assert runner.batches == []
+    assert found.workarounds[0].said == "no case is known that may hit it; name one with --case"
+
+
+def test_the_summary_names_the_versions_only_where_something_ran() -> None:
+    report = Audit(revision=Revision(name="zoo"), seconds=2, versions={"onnx": "1.23"})
+    assert render_audit(report) == "nothing audited: zoo, onnx 1.23 in 2.0s"
+    assert render_audit(report.model_copy(update={"versions": {}})) == "nothing audited: zoo in 2.0s"
+
+
+@pytest.mark.parametrize("name", ["nonsense/id", "patch_halve", "onnx/torch_patches/of_a"])
+def test_an_unknown_one_is_refused_also_where_the_repository_has_its_own(
+    own: str, tree: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["workarounds", "audit", name], ["check", "b", "--disable-workaround", name]):
+        runner = Runner()
+        assert main([*command, "--tree", str(tree)], run_cases=runner, list_workarounds=lambda: KNOWN) == 2
+        said = capsys.readouterr().err
+        assert f"unknown workaround {name!r}; did you mean " in said
+        assert runner.batches == []
+    assert f"did you mean {own}?" in said or name != "onnx/torch_patches/of_a"
+
+
 def test_wrong_names_are_one_error(tree: Path, record: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = {
         ("onnx/optimize/nedeed",): "unknown workaround 'onnx/optimize/nedeed'; did you mean onnx/optimize/needed?",
@@ -216,8 +272,8 @@ def test_a_real_audit_keeps_what_is_needed_and_gives_up_what_is_not(
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     case = "modeling_own/OwnModel/dynamo/dynamic/forward"
-    command = ["workarounds", "audit", "--case", case, "--tree", str(tmp_path), "--json", "--jobs", "1"]
-    code = main(command)
+    ids = [f"dynamo/model_patches/{name}" for name in ("clamp_always", "of_no_use")]
+    code = main(["workarounds", "audit", *ids, "--tree", str(tmp_path), "--json", "--jobs", "1"])
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     audited = {each["id"].rpartition("/")[2]: each for each in found["workarounds"]}
