@@ -43,12 +43,12 @@ class Registrations:
 
 
 def read_registrations(tree: Tree, path: str | None) -> Registrations:
-    """What a file of a tree registers; nothing where there is none, or it is no Python."""
+    """What a file of a tree registers; nothing where there is none."""
     source = tree.read(path) if path else None
     try:
         module = parse(source or b"")
     except SourceError:  # every case of the revision ends as an error that says so
-        return Registrations()
+        return Registrations(whole=False)
     aliases = {
         alias.asname: alias.name
         for node in ast.walk(module)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hfexport_bot.changes.exporters import FOLDER, ExporterCode, edited
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.installs import moved_packages
+from hfexport_bot.changes.registrations import read_registrations
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import REPO_PREFIX, Backend, Layout
 
@@ -37,6 +38,7 @@ class EditedWorkarounds:
         registered: functions of this project's own exporters, where the repository is this one.
         packages: those of `DECIDING` that are wanted in other versions, with both in words.
         reasons: what is said of the edited ones, by folder or file.
+        removed: ids of the repository's own, and of a checkout's, that head no longer has.
     """
 
     own: frozenset[str] = frozenset()
@@ -44,6 +46,7 @@ class EditedWorkarounds:
     registered: frozenset[str] = frozenset()
     packages: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    removed: frozenset[str] = frozenset()
 
     def without(self, packages: Collection[str]) -> EditedWorkarounds:
         """The same, but for the versions of some packages."""
@@ -85,22 +88,33 @@ def edited_workarounds(
     own = frozenset(name.lstrip("_") for _, name in edited(*sides))
     if own and files[1]:
         reasons.append(_said(files[1], own))
+    before, now = (read_registrations(tree, path) for tree, path in zip((base, head), files, strict=True))
+    removed = before.ids - now.ids if now.whole else frozenset[str]()
     theirs, registered = frozenset[str](), frozenset[str]()
     paths = [change.path for change in changes if change.path.endswith(".py")]
     if layout is Layout.TRANSFORMERS and any(path.startswith(f"{FOLDER}/") for path in paths):
-        theirs = frozenset(f"{REPO_PREFIX}{'.'.join(symbol)}" for symbol in _edited(base, head, FOLDER))
+        codes = _codes(base, head, FOLDER)
+        theirs = _ids(edited(*codes))
+        if not codes[1].broken:
+            acting = [_ids(symbol for symbol in code.symbols if code.acts(symbol)) for code in codes]
+            removed |= acting[0] - acting[1]
     elif head.read(_OWN_REGISTRY) is not None and any(path.startswith(f"{OWN_FOLDER}/") for path in paths):
-        registered = frozenset(name.lstrip("_") for _, name in _edited(base, head, OWN_FOLDER))
+        registered = frozenset(name.lstrip("_") for _, name in edited(*_codes(base, head, OWN_FOLDER)))
     for folder, names in ((FOLDER, theirs), (OWN_FOLDER, registered)):
         if names:
             reasons.append(_said(folder, names))
     moved = moved_packages(base, head, layout)
     packages = {name: said for name, said in moved.items() if name in DECIDING}
-    return EditedWorkarounds(own, theirs, registered, packages, tuple(reasons))
+    return EditedWorkarounds(own, theirs, registered, packages, tuple(reasons), removed)
 
 
-def _edited(base: Tree, head: Tree, folder: str) -> frozenset[tuple[str, str]]:
-    return edited(*(ExporterCode.read(tree, folder) for tree in (base, head)))
+def _codes(base: Tree, head: Tree, folder: str) -> tuple[ExporterCode, ExporterCode]:
+    return ExporterCode.read(base, folder), ExporterCode.read(head, folder)
+
+
+def _ids(symbols: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The ids by which outcomes list what acts in a checkout's exporters."""
+    return frozenset(f"{REPO_PREFIX}{'.'.join(symbol)}" for symbol in symbols)
 
 
 def _said(where: str, names: Collection[str]) -> str:

@@ -92,13 +92,15 @@ class ChangeAudit:
 
     def report(self, revision: Revision) -> Audit | None:
         """What the report has of it; None where the change is about no workaround."""
-        if not (self.edited.calls_for_audit or self.notes):
+        called, removed = self.edited.calls_for_audit, sorted(self.edited.removed)
+        if not (called or removed or self.notes):
             return None
-        none = () if self.workarounds or self.notes else ("no case that ran hits a workaround for this",)
+        unhit = called and not (self.workarounds or self.notes)
+        none = ("no case that ran hits a workaround for this",) if unhit else ()
         return Audit(
             revision=revision,
             workarounds=tuple(self.workarounds.values()),
-            notes=(*self.edited.calls_for_audit, *self.notes, *none),
+            notes=(*(f"removed by this change: {name}" for name in removed), *called, *self.notes, *none),
             seconds=self.seconds,
             versions=self.versions,
         )

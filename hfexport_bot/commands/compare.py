@@ -56,6 +56,7 @@ from hfexport_bot.settings import (
     read_both,
 )
 from hfexport_bot.shards import Plan, own_version, pack
+from hfexport_bot.verdicts.audits import with_removed
 from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import Expectations, changed_accepted, of_accepted, untried
@@ -196,11 +197,14 @@ def run_change(
         command="run",
         base=plan.base,
         head=plan.head,
-        cases=blamed(
-            make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
-            head_tree,
-            git.changed_lines(base_sha, head_sha),
-            code.statements,
+        cases=tuple(
+            with_removed(case, about.edited.removed)
+            for case in blamed(
+                make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
+                head_tree,
+                git.changed_lines(base_sha, head_sha),
+                code.statements,
+            )
         ),
         unreached=code.unreached(result.head.values()),
         not_run=(*plan.not_run, *missed),

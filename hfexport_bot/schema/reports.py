@@ -70,8 +70,9 @@ class Tried(Record):
 
 class CaseReport(Record):
     """One case in the report: ``outcome``, ``stage``, ``message``, ``seconds`` and ``components`` are head's (base's
-    for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure. The verdict
-    follows from the sides, ``tried``, ``expected`` and base's settings: who publishes the report finds it out anew."""
+    for a removed case); ``base`` and ``head`` hold both sides whole. ``blame`` is of head's failure, ``removed`` are
+    workarounds that base hit and that the change takes away from it. The verdict follows from the sides, ``tried``,
+    ``expected`` and base's settings: who publishes the report finds it out anew."""
 
     id: CaseId
     verdict: VerdictKind
@@ -89,6 +90,7 @@ class CaseReport(Record):
     blame: Blame | None = None
     expected: Expected | None = None
     tried: Tried | None = None
+    removed: tuple[Name, ...] = ()
 
 
 class NotRun(Record):

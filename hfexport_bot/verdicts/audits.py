@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hfexport_bot.changes.workarounds import EditedWorkarounds
-from hfexport_bot.schema import AuditedCase, Backend, CaseId, Need, Outcome, OutcomeKind, WorkaroundAudit
+from hfexport_bot.schema import (
+    AuditedCase,
+    Backend,
+    CaseId,
+    CaseReport,
+    Need,
+    Outcome,
+    OutcomeKind,
+    WorkaroundAudit,
+)
 from hfexport_bot.verdicts.compare import describe
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts
 
@@ -112,3 +121,12 @@ def judge_workaround(name: str, cases: Sequence[AuditedCase], unhit: str = "no c
         return WorkaroundAudit(id=name, need=Need.UNKNOWN, said=unhit)
     passing = f"{', '.join(str(case.id) for case in cases)} {'passes' if len(cases) == 1 else 'pass'} without it"
     return WorkaroundAudit(id=name, need=Need.NOT_NEEDED, said=passing, cases=tuple(cases))
+
+
+def with_removed(case: CaseReport, removed: Collection[str]) -> CaseReport:
+    """A case that fails on head with those of some removed workarounds that base hit in it, which say why it may."""
+    if case.base is None or case.head is None or case.head.kind in _WORKS:
+        return case
+    lost = tuple(sorted({*removed} & case.base.workarounds.keys() - case.head.workarounds.keys()))
+    said = (f"removed by this change, and base hit it in this case: {', '.join(lost)}",) if lost else ()
+    return case.model_copy(update={"removed": lost, "details": (*said, *case.details)})

@@ -10,6 +10,7 @@ from datetime import date
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseReport, Engine, Expected, Outcome, Report, Tried, Try, VerdictKind
 from hfexport_bot.settings import SettingsFile, in_force
+from hfexport_bot.verdicts.audits import with_removed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import IN_SETTINGS, of_accepted
 from hfexport_bot.verdicts.stability import told_of
@@ -45,7 +46,10 @@ def rejudged(report: Report, settings: SettingsFile, today: date) -> Report:
     )
     return report.model_copy(
         update={
-            "cases": tuple(case.model_copy(update={"blame": cases[case.id].blame}) for case in judged),
+            "cases": tuple(
+                with_removed(case.model_copy(update={"blame": cases[case.id].blame}), cases[case.id].removed)
+                for case in judged
+            ),
             "fail_on": tuple(dict.fromkeys((*settings.fail_on, *report.fail_on))),
         }
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from hfexport_bot.schema import (
     VerdictKind,
     WorkaroundInfo,
 )
+from hfexport_bot.settings import SettingsFile
+from hfexport_bot.verdicts.rejudging import rejudged
 from tests.hfexport_bot.test_audit import KNOWN, OWN, OWN_WORKAROUNDS, Runner
 
 MODEL = "class AModel(PreTrainedModel):\n    def forward(self): return {0}\n"
@@ -87,6 +91,31 @@ def test_edited_workarounds_are_audited_on_the_cases_of_the_change_and_nothing_i
     assert f"- `{SAID}`\n- audited with `onnx 1.23` in" in section
     case = "modeling_a/AModel/onnx/dynamic/forward"
     assert f"- no longer needed: `onnx/optimize/idle`: `{case} passes without it`\n- still needed" in section
+
+
+def test_a_removed_workaround_is_named_by_the_report_and_by_the_cases_that_fail_without_it(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change has no other part, and nothing to audit."""
+    files = {"modeling_a.py": MODEL.format(1), **SETTINGS}
+    gone = WORKAROUNDS.replace("@register_it()\ndef idle(): return {0}\n", "")
+    assert gone != WORKAROUNDS
+    fails = Outcome(kind=OutcomeKind.ERROR, stage="trace", message="guard", workarounds={"onnx/optimize/needed": 1})
+    call = Runner.__call__
+
+    def run(self: Runner, setup: Any, requests: Any, **more: Any) -> Any:
+        found = call(self, setup, requests, **more)
+        text = Path(setup.tree, "w.py").read_text()
+        return found if "idle" in text else replace(found, outcomes=dict.fromkeys(found.outcomes, fails))
+
+    monkeypatch.setattr(Runner, "__call__", run)
+    code, report, _, markdown = judge({**files, "w.py": WORKAROUNDS.format(1)}, {"w.py": gone.format(1)}, "--reruns=0")
+    said = "removed by this change, and base hit it in this case: onnx/optimize/idle"
+    assert (code, [case.details[0] for case in report.cases]) == (1, [said])
+    assert said in markdown
+    assert report.audit is not None
+    assert report.audit.notes == ("removed by this change: onnx/optimize/idle",)
+    assert rejudged(report, SettingsFile(), date(2026, 11, 30)).cases == report.cases, "who publishes says the same"
 
 
 def test_what_is_not_about_workarounds_audits_none(judge: Judge) -> None:

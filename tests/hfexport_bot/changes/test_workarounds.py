@@ -58,9 +58,15 @@ def test_the_repositorys_own_file(old: str, new: str, names: set[str]) -> None:
 
 def test_a_new_file_a_file_that_goes_and_one_that_python_cannot_read() -> None:
     assert find({}, {"w.py": OWN}, own="w.py").own == {"clamp", "other"}
-    assert find({"w.py": OWN}, {}, own="w.py") == EditedWorkarounds()
+    removed = frozenset(f"dynamo/model_patches/{name}" for name in ("clamp", "other"))
+    assert find({"w.py": OWN}, {}, own="w.py") == EditedWorkarounds(removed=removed)
     assert find({"w.py": OWN}, {"w.py": "def"}, own="w.py") == EditedWorkarounds()
     assert find({"w.py": OWN}, {"w.py": OWN + "x = 1"}) == EditedWorkarounds(), "no settings name it"
+    assert find({"w.py": OWN}, {"w.py": OWN.replace("_other", "_new")}, own="w.py").removed == {
+        "dynamo/model_patches/other"
+    }
+    elsewhere = {"w.py": "from more import *", "more.py": OWN}
+    assert not find({"w.py": OWN}, elsewhere, own="w.py").removed, "it may be registered there"
 
 
 def test_patches_and_fixes_of_a_checkouts_exporters() -> None:
@@ -70,6 +76,10 @@ def test_patches_and_fixes_of_a_checkouts_exporters() -> None:
     assert found.theirs == {"repo:exporter_onnx._patch_where"}
     assert found.reasons == (f"patch_where changed in {FOLDER}",)
     assert find(base, head) == EditedWorkarounds(), "no checkout"
+    without = {**base, f"{FOLDER}/exporter_onnx.py": "x = 1"}
+    assert "repo:exporter_onnx._patch_where" in find(base, without, Layout.TRANSFORMERS).removed
+    broken = {**base, f"{FOLDER}/exporter_onnx.py": "def f(:"}
+    assert not find(base, broken, Layout.TRANSFORMERS).removed
 
 
 def test_this_projects_own_exporters() -> None:

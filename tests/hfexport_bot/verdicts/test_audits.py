@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.schema import Backend, CaseId, Component, Need, Outcome, OutcomeKind
-from hfexport_bot.verdicts.audits import Trial, choose_trials, hit_ids, judge_trial, judge_workaround, rounds
+from hfexport_bot.schema import Backend, CaseId, CaseReport, Component, Need, Outcome, OutcomeKind, VerdictKind
+from hfexport_bot.verdicts.audits import (
+    Trial,
+    choose_trials,
+    hit_ids,
+    judge_trial,
+    judge_workaround,
+    rounds,
+    with_removed,
+)
 
 
 def case(name: str, backend: Backend = Backend.ONNX) -> CaseId:
@@ -95,3 +103,28 @@ def test_one_failing_case_is_enough_and_one_unclear_case_too_much() -> None:
     assert (free.need, free.said) == (Need.NOT_NEEDED, "tiny/A/onnx/dynamic/forward passes without it")
     assert judge_workaround("w", [], "no case hits it").said == "no case hits it"
     assert judge_workaround("w", []).need is Need.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (hit("v", kind=OutcomeKind.ERROR), ("w",)),
+        (hit("v", kind=OutcomeKind.PARITY), ("w",)),
+        (hit("v", "w", kind=OutcomeKind.ERROR), ()),  # another file registers it now
+        (hit("v"), ()),
+    ],
+)
+def test_a_failure_names_the_removed_workarounds_that_base_hit(head: Outcome, told: tuple[str, ...]) -> None:
+    report = CaseReport(
+        id=case("A"),
+        verdict=VerdictKind.REGRESSION,
+        outcome=head.kind,
+        base=hit("v", "w"),
+        head=head,
+        details=("head failed 3 of 3 runs",),
+    )
+    found = with_removed(report, {"w", "x"})
+    said = "removed by this change, and base hit it in this case: w"
+    assert found.removed == told
+    assert found.details == ((said,) if told else ()) + report.details
+    assert with_removed(report.model_copy(update={"base": None}), {"w"}).removed == ()
