@@ -110,7 +110,9 @@ def _run(plan: Plan, place: Place, around: Surroundings, shard: Shard | None, st
     report = Report(
         command=plan.command,
         head=plan.head,
-        cases=blamed(make_cases(ran, None, result.head, accepted), tree, {}),
+        cases=blamed(
+            make_cases(ran, None, result.head, accepted), tree, {}, workarounds=settings.head_hooks.workarounds
+        ),
         not_run=(*plan.not_run, *missed),
         notes=(*plan.notes, *prepared.notes, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),

@@ -204,6 +204,7 @@ def run_change(
                 head_tree,
                 git.changed_lines(base_sha, head_sha),
                 code.statements,
+                settings.head_hooks.workarounds,
             )
         ),
         unreached=code.unreached(result.head.values()),

@@ -15,7 +15,8 @@ from hfexport_bot.reporting.markdown import render
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import Cause, causes, merge_safety, unjudged
 from hfexport_bot.reporting.text import clean, plain
-from hfexport_bot.schema import MAX_NAME_CHARS, CaseReport, Report, Rerun
+from hfexport_bot.reporting.upstream import what_to_do
+from hfexport_bot.schema import MAX_NAME_CHARS, CaseReport, Report
 from hfexport_bot.verdicts.compare import cases_to_act_on, failing, red_cases
 
 #: GitHub's limits: of the summary in characters, of annotations in one request.
@@ -86,7 +87,7 @@ def annotate(report: Report) -> tuple[dict[str, Any], ...]:
     """An annotation for each place of each cause: red where it makes the check red, otherwise a warning."""
     red = {case.id for case in red_cases(report)}
     made = (
-        _annotation(place, "failure" if place.first.id in red else "warning", report.rerun)
+        _annotation(place, "failure" if place.first.id in red else "warning", report)
         for cause in causes(cases_to_act_on(report))
         for place in _places(cause)
     )
@@ -101,14 +102,19 @@ def _places(cause: Cause) -> Iterable[Cause]:
     return (Cause(tuple(cases)) for cases in found.values())
 
 
-def _annotation(cause: Cause, level: str, again: Rerun) -> dict[str, Any] | None:
+def _annotation(cause: Cause, level: str, report: Report) -> dict[str, Any] | None:
     place = blamed_line(cause.first)
     if place is None or not 1 <= place.line < 1 << 31 or not _is_inside(place.file):
         return None
     message = clean(cause.first.message).strip()[:_MESSAGE_CHARS]
     names = [plain(name, 100) for name in cause.classes]
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    lines = [message, f"Classes: {', '.join(names[:_NAMES_SHOWN])}{more}", reproduce(cause.first.id, again)]
+    lines = [
+        message,
+        what_to_do(cause.first, report.versions),
+        f"Classes: {', '.join(names[:_NAMES_SHOWN])}{more}",
+        reproduce(cause.first.id, report.rerun),
+    ]
     return {
         "path": place.file,
         "start_line": place.line,

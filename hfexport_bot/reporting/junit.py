@@ -8,6 +8,7 @@ from hfexport_bot.reporting.failures import blamed_line, error_name, largest_err
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import NEITHER, cell, headline
 from hfexport_bot.reporting.text import clean, one_line
+from hfexport_bot.reporting.upstream import what_to_do
 from hfexport_bot.schema import CaseReport, Report
 from hfexport_bot.verdicts.compare import CLEAN, red_cases
 
@@ -55,7 +56,13 @@ def _told(case: CaseReport, report: Report) -> str:
     if place is not None:
         function = f" in {place.function}" if place.function else ""
         parts.append(f"at {place}{function}{whose(case.blame) if case.blame else ''}")
-    parts += [largest_error_line(case), *case.details, f"reproduce: {reproduce(case.id, report.rerun)}"]
+    advice = what_to_do(case, report.versions)
+    parts += [
+        largest_error_line(case),
+        *case.details,
+        f"what to do: {advice}" if advice else "",
+        f"reproduce: {reproduce(case.id, report.rerun)}",
+    ]
     return "\n".join(part for part in parts if part)
 
 

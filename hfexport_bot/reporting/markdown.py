@@ -35,7 +35,7 @@ from hfexport_bot.reporting.summary import (
     source_lines,
 )
 from hfexport_bot.reporting.text import code, fenced, html_code
-from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue
+from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue, what_to_do
 from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts
 from hfexport_bot.verdicts.stability import how_often
@@ -242,6 +242,8 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines += [f"- {code(detail, 300)}" for detail in details if detail]
     issue = known_issue(first, report.versions)
     lines += [f"- {issue_line(issue)}"] if issue else []
+    advice = what_to_do(first, report.versions)
+    lines += [f"- what to do: {advice}"] if advice else []
     lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", ""]
     offer_issue = offer_issue and issue is None and first.verdict is not VerdictKind.FLAKY
     text = issue_text(first, report) if offer_issue else ""

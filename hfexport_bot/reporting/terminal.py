@@ -30,7 +30,7 @@ from hfexport_bot.reporting.summary import (
     unjudged,
 )
 from hfexport_bot.reporting.text import plain
-from hfexport_bot.reporting.upstream import known_issue
+from hfexport_bot.reporting.upstream import known_issue, what_to_do
 from hfexport_bot.schema import Audit, CaseReport, Need, Report, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line, place
 
@@ -137,8 +137,10 @@ def _print_case(case: CaseReport, report: Report, console: Console) -> None:
     for detail in case.details:
         _print(console, f"    {plain(detail)}")
     if issue := known_issue(case, report.versions):
-        what_to_do = issue.advice or f"our workaround is {issue.workaround}"
-        _print(console, f"    may be {issue.reference} ({issue.state}): {plain(what_to_do)}")
+        told = issue.advice or f"our workaround is {issue.workaround}"
+        _print(console, f"    may be {issue.reference} ({issue.state}): {plain(told)}")
+    elif advice := what_to_do(case, report.versions):
+        _print(console, f"    what to do: {advice}")
 
 
 def _print_rest(total: int, what: str, console: Console) -> None:

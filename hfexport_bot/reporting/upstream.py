@@ -1,4 +1,4 @@
-"""What a failure has to do with others' code: the issue that it may be, or the text of one to file. Pure."""
+"""What to do about a failure: mend what is the model's own, see the issue that it may be, or file one. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
 from hfexport_bot.reporting.text import code, fenced, one_line
 from hfexport_bot.schema import STAGES, Backend, CaseReport, Engine, Outcome, OutcomeKind, Report
+from hfexport_bot.verdicts.advice import advice_on
 from hfexport_bot.verdicts.compare import first_line
 from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues
 
@@ -20,6 +21,9 @@ _FAULTS = frozenset({OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PAR
 #: The longest title that GitHub takes is 256 characters.
 TITLE_CHARS = 200
 
+
+#: The heading in docs/extending.md of what an advice is a row of.
+_TABLE = '"Fix the model instead?"'
 
 #: Begins what is said of other inputs than the traced ones.
 _PROBE = re.compile(r"probe [\w-]+: (?:eager takes it, but: )?")
@@ -42,15 +46,28 @@ def issue_line(issue: UpstreamIssue) -> str:
     return f"{offered} {code(issue.reference)} ({code(issue.title)}, {state}): {what_to_do}"
 
 
+def what_to_do(case: CaseReport, versions: Mapping[str, str]) -> str:
+    """What to do about a failure that is the repository's own. Empty where that is not known, or a known issue is more
+    specific. Holds no untrusted text."""
+    if known_issue(case, versions) is not None:
+        return ""
+    if case.blame and case.blame.workaround:
+        return "look first at the line above: it is a workaround of this repository's own"
+    found = advice_on(case)
+    return f"{found.advice} (hfexport-bot's docs/extending.md, {_TABLE}: {found.row} …)" if found else ""
+
+
 def issue_text(case: CaseReport, report: Report) -> str:
     """A collapsed block with an issue to be filed: title, error, command and versions. Empty where there is no fault
-    of an exporter or a runtime to tell of.
+    of an exporter or a runtime to tell of, or the failure is the repository's own.
 
     It is Markdown inside a fenced block, and what comes from the untrusted side stands in a fence of its own there
     too, so that it is text wherever it is pasted.
     """
     outcome = case.head or case.base
     if outcome is None or outcome.kind not in _FAULTS or outcome.stage in STAGES["prepare"]:
+        return ""
+    if what_to_do(case, report.versions):
         return ""
     exporting = "Exporting with torch.export" if case.id.backend is Backend.DYNAMO else f"Exporting to {_target(case)}"
     exporting += " by `transformers.exporters`" if case.id.engine is Engine.REPO else ""
@@ -75,7 +92,11 @@ def issue_text(case: CaseReport, report: Report) -> str:
         f"Versions: {code(versions, 400)}",
     ]
     block = fenced("\n".join(text), max_lines=100, max_chars=10_000)
-    return f"<details><summary>no upstream issue is known: the text of one</summary>\n\n{block}\n\n</details>"
+    ours = case.blame is not None and case.blame.changed
+    said = "no upstream issue is known: the text of one"
+    if ours:
+        said = "if the code of this change is right: the text of an upstream issue"
+    return f"<details><summary>{said}</summary>\n\n{block}\n\n</details>"
 
 
 def _target(case: CaseReport) -> str:

@@ -35,12 +35,14 @@ class Revision(Record):
 
 class Blame(Record):
     """The line to edit for a failure. ``changed``: the change wrote it; ``suspected``: the failure names no line, and
-    this is where what the case ran of the change begins. ``ran`` is the line that ran, where that is generated or
-    copied from ``location``. ``source`` are the lines around it, the first of them number ``first``."""
+    this is where what the case ran of the change begins; ``workaround``: it is in the repository's own workarounds.
+    ``ran`` is the line that ran, where that is generated or copied from ``location``. ``source`` are the lines around
+    it, the first of them number ``first``."""
 
     location: Location
     changed: bool = False
     suspected: bool = False
+    workaround: bool = False
     ran: Location | None = None
     first: int = 1
     source: tuple[str, ...] = ()

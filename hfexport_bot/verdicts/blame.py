@@ -36,9 +36,19 @@ Touched = Mapping[str, Sequence[Statement]]
 
 
 def blamed(
-    cases: Iterable[CaseReport], head: Tree, changed: Changed, touched: Touched | None = None
+    cases: Iterable[CaseReport],
+    head: Tree,
+    changed: Changed,
+    touched: Touched | None = None,
+    workarounds: str | None = None,
 ) -> tuple[CaseReport, ...]:
-    """The cases, those that fail on head with the line that they are blamed on."""
+    """The cases, those that fail on head with the line that they are blamed on. ``workarounds`` is the file of the
+    repository's own."""
+
+    def told(blame: Blame | None) -> dict[str, Blame | None]:
+        is_own = blame is not None and blame.location.file == workarounds
+        return {"blame": blame.model_copy(update={"workaround": True}) if blame and is_own else blame}
+
     known: dict[tuple[Location, ...], Blame | None] = {}
     found = []
     for case in cases:
@@ -47,12 +57,12 @@ def blamed(
             found.append(case)
         elif outcome.location is None:
             suspect = _suspect(case, outcome, head, touched or {}) if case.verdict is VerdictKind.REGRESSION else None
-            found.append(case.model_copy(update={"blame": suspect}))
+            found.append(case.model_copy(update=told(suspect)))
         else:
             key = (outcome.location, *outcome.frames)
             if key not in known:
                 known[key] = blame(outcome, head, changed)
-            found.append(case.model_copy(update={"blame": known[key]}))
+            found.append(case.model_copy(update=told(known[key])))
     return tuple(found)
 
 

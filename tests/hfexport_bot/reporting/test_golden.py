@@ -1,8 +1,9 @@
 """Reports as a whole: a folder a case, with what both revisions came to and the Markdown that it makes.
 
 ``base.json`` and ``head.json`` hold outcomes by case id; null is a class that is there and has no outcome. Without
-``base.json`` it is a check. Optional are ``again.json``, the outcomes of further runs of a case by side, and
-``about.json``, fields of the report and ``accepted`` of the settings.
+``base.json`` it is a check. Optional are ``again.json``, the outcomes of further runs of a case by side,
+``blames.json``, the line that each case is blamed on, and ``about.json``, fields of the report and ``accepted`` of the
+settings.
 ``make golden`` writes every ``expected.md`` anew.
 """
 
@@ -17,7 +18,7 @@ import pytest
 from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.reporting.markdown import render
-from hfexport_bot.schema import CaseId, Outcome, Report, VerdictKind
+from hfexport_bot.schema import Blame, CaseId, Outcome, Report, VerdictKind
 from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.stability import told
@@ -48,6 +49,8 @@ def report_of(folder: Path) -> Report:
     sides = [{CaseId.parse(path): each for path, each in side.items() if each} for side in (before, after)]
     tried = {id_: told(_tries(sides, id_, runs)) for id_, runs in _parsed(_read(folder / "again.json")).items()}
     cases = make_cases(planned, None if base is None else sides[0], sides[1], accepted=accepted, tried=tried)
+    blames = {id_: Blame.model_validate(each) for id_, each in _parsed(_read(folder / "blames.json")).items()}
+    cases = tuple(case.model_copy(update={"blame": blames.get(case.id)}) for case in cases)
     fields = {
         "command": "check" if base is None else "run",
         "base": None if base is None else BASE,

@@ -5,8 +5,8 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text, render_stale
-from hfexport_bot.schema import CaseReport, Engine, Outcome, OutcomeKind, Report
+from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text, render_stale, what_to_do
+from hfexport_bot.schema import Blame, CaseReport, Engine, Location, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.upstream import known_issues
 
 
@@ -58,10 +58,10 @@ def test_it_says_what_is_wrong(run_report: Report, kind: OutcomeKind, said: str)
 
 
 def test_a_program_that_fails_at_other_sizes_is_told_as_that(run_report: Report) -> None:
-    message = "probe length_11: eager takes it, but: ValueError: axis 1 of x is 11 and was exported as 8, fixed"
+    message = "probe length_11: eager takes it, but: RuntimeError: Attempted to resize a static tensor"
     case = broken(run_report, stage="run", message=message, error_type="")
     text = inside(issue_text(case, run_report)).splitlines()
-    assert text[0] == "Title: [torch.export] Branch: ValueError: axis 1 of x is 11 and was exported as 8, fixed"
+    assert text[0] == "Title: [torch.export] Branch: RuntimeError: Attempted to resize a static tensor"
     assert text[2] == "Exporting with torch.export works, but the program fails in stage `run`."
 
 
@@ -70,6 +70,33 @@ def test_an_issue_says_whose_exporters_they_are_where_they_are_not_ours(run_repo
     theirs = case.model_copy(update={"id": case.id.model_copy(update={"engine": Engine.REPO})})
     text = inside(issue_text(theirs, run_report))
     assert "Exporting with torch.export by `transformers.exporters` fails in stage `trace`.\n" in text
+
+
+def test_the_models_own_fault_is_to_be_mended_and_not_filed(run_report: Report) -> None:
+    line = Blame(location=Location(file="models/modeling_tiny.py", line=31), source=("if x.sum() > 0:",))
+    case = run_report.cases[0]
+    assert what_to_do(case, {}) == ""
+    assert issue_text(case, run_report)  # on no line of the repository
+    own = case.model_copy(update={"blame": line})
+    assert "torch.where" in what_to_do(own, {})
+    assert issue_text(own, run_report) == ""
+    known = broken(run_report, message="argument 'is_causal' must be bool, not SymBool")
+    assert what_to_do(known.model_copy(update={"blame": line}), {}) == "", "the issue is more specific"
+
+
+def test_a_failing_workaround_of_the_repository_is_to_be_looked_at(run_report: Report) -> None:
+    line = Blame(location=Location(file="workarounds.py", line=11), source=("return x / 3",), workaround=True)
+    case = broken(run_report, kind=OutcomeKind.PARITY, stage="parity", message="logits differ")
+    case = case.model_copy(update={"blame": line})
+    assert "workaround of this repository" in what_to_do(case, {})
+    assert issue_text(case, run_report) == ""
+
+
+def test_an_issue_about_a_line_of_the_change_comes_with_a_condition(run_report: Report) -> None:
+    line = Blame(location=Location(file="models/modeling_tiny.py", line=31), source=("x = new(x)",), changed=True)
+    case = broken(run_report, stage="translate", message="No ONNX function found", error_type="DispatchError")
+    for blame, said in ((line, "if the code of this change is right"), (None, "no upstream issue is known")):
+        assert said in issue_text(case.model_copy(update={"blame": blame}), run_report)
 
 
 def test_nothing_is_to_be_filed_where_no_exporter_is_at_fault(run_report: Report) -> None:

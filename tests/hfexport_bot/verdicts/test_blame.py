@@ -172,3 +172,18 @@ def test_only_failures_of_head_are_blamed() -> None:
     assert first.blame is second.blame is None
     assert third.blame is not None
     assert third.blame.location.line == 7
+
+
+def test_a_line_of_the_repositorys_own_workarounds_is_told_as_one() -> None:
+    by_line = case(failure((MODELING, 7)))
+    (found,) = blamed([by_line], TREE, {}, workarounds=MODELING)
+    (other,) = blamed([by_line], TREE, {}, workarounds="export_workarounds.py")
+    assert found.blame is not None
+    assert other.blame is not None
+    assert (found.blame.workaround, other.blame.workaround) == (True, False)
+    source = "def f(x):\n    x = 1\n    return x\n"
+    wrong = case(Outcome(kind=OutcomeKind.PARITY, stage="parity", executed={MODELING: (2,)}))
+    touched = {MODELING: statements(source.encode())}
+    (found,) = blamed([wrong], MappingTree({MODELING: source}), {}, touched, MODELING)
+    assert found.blame is not None
+    assert found.blame.workaround
