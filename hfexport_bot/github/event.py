@@ -253,6 +253,10 @@ def _on_demand(payload: _Payload, repository: str, environment: Mapping[str, str
     return Event(name=payload.name, repository=repository, sha=sha, head=sha, run_id=_run_id(environment))
 
 
+#: Why a run that is over has nothing to publish, by its conclusion.
+_NOT_RUN = {"action_required": "the run waits for a maintainer's approval"}
+
+
 def _workflow_run(payload: _Payload, repository: str, environment: Mapping[str, str]) -> Event:
     ran = payload.maybe("workflow_run.conclusion")
     sha = payload.sha("workflow_run.head_sha")
@@ -272,7 +276,7 @@ def _workflow_run(payload: _Payload, repository: str, environment: Mapping[str, 
         change=change,
         run_id=f"{payload.number('workflow_run.id')}-{attempt}",
         ran=ran if isinstance(ran, str) else "",
-        nothing="" if ran else "the run is not over; use `types: [completed]`",
+        nothing=_NOT_RUN.get(ran, "") if ran else "the run is not over; use `types: [completed]`",
     )
 
 

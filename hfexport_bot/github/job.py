@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -19,7 +20,7 @@ from hfexport_bot.github.outputs import append_outputs, append_summary, full_sum
 from hfexport_bot.github.policy import Policy, read_policy
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
 from hfexport_bot.github.pulls import is_of
-from hfexport_bot.github.report_file import read_report
+from hfexport_bot.github.report_file import REPORT_NAME, read_report
 from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import Report, VerdictKind
@@ -35,11 +36,16 @@ MakeClient = Callable[[Mapping[str, str]], Client | None]
 
 
 def client_of(environment: Mapping[str, str]) -> Client | None:
-    """A client with the job's token, of the GitHub that the job belongs to; None without a token."""
+    """A client with the job's token, of the GitHub that the job belongs to; None without a token. Raises
+    `UsageError` for an address that is none."""
     token = environment.get("GITHUB_TOKEN", "")
     if not token:
         return None
-    return Client(connect(token, environment.get("GITHUB_API_URL") or "https://api.github.com"))
+    url = environment.get("GITHUB_API_URL") or "https://api.github.com"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"GITHUB_API_URL: {url[:200]!r} is no address such as https://ghe.example/api/v3")
+    return Client(connect(token, url))
 
 
 @dataclass(frozen=True)
@@ -63,40 +69,56 @@ def publish_report(
     environment: Mapping[str, str],
     make_client: MakeClient = client_of,
 ) -> Published:
-    """Publish the report at ``path`` and write its renderings to ``out``.
+    """Publish the report at ``path`` and write its renderings to ``out``. The report itself stays as it is.
 
-    Raises `UsageError` for a wrong event or option. A report that cannot be read is published as that.
+    Raises `UsageError` for a wrong event or option. A report that cannot be read is published as that. An acceptance
+    that a comment orders and that cannot be is answered there, and nothing is published.
     """
     event = _with_head(read_event(environment), options.head)
     if not event.steps(Mode.PUBLISH):
         return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
     client = make_client(environment)
     result = _of_this_change(client, event, _result(path))
-    if result.report is not None:
-        policy = read_policy(client, event, options.settings)
-        result = Result(_settled(_judged(result.report, policy, options.today), options))
+    try:
+        if result.report is not None:
+            policy = read_policy(client, event, options.settings)
+            result = Result(_settled(_judged(result.report, policy, options.today), options))
+        elif options.accepted:
+            raise UsageError(f"--accept: {result.problem}")
+    except UsageError as error:
+        if event.comment and client:
+            _tell(client, event, code(str(error).removeprefix("--accept: "), 400))
+        raise
+    source = path / REPORT_NAME if path.is_dir() else path
     wishes = replace(options.wishes, page=_page(environment))
     try:
-        return _publish(client, event, result, wishes, out, environment)
+        return _publish(client, event, result, wishes, (source, out), environment)
     except RunError:
         raise
     except Exception as error:  # whatever a report makes of us, its check concludes
         if result.report is None:
             raise
         problem = f"it cannot be shown ({type(error).__name__}: {one_line(str(error))})"
-        published = _publish(client, event, Result(None, problem), wishes, out, environment)
+        published = _publish(client, event, Result(None, problem), wishes, (source, out), environment)
         published.failures.append(f"The report: {plain(problem, 400)}.")
         return published
 
 
 def _publish(
-    client: Client | None, event: Event, result: Result, wishes: Wishes, out: Path, environment: Mapping[str, str]
+    client: Client | None,
+    event: Event,
+    result: Result,
+    wishes: Wishes,
+    files: tuple[Path, Path],
+    environment: Mapping[str, str],
 ) -> Published:
+    """``files`` are the report that was read, and the folder for what is made of it."""
+    source, out = files
     report, summary = result.report, environment.get("GITHUB_STEP_SUMMARY", "")
     written: dict[str, Path] = {}
     trouble = ""
     try:
-        written = write_reports(report, out) if report else {}
+        written = write_reports(report, out, keep=source) if report else {}
         append_summary(summary, full_summary(report) if report else problem_text(result))
     except (OSError, RunError) as error:  # GitHub is told all the same
         trouble = f"Not all files were written: {error}."

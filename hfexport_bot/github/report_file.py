@@ -12,6 +12,8 @@ from hfexport_bot.schema import Report
 
 #: Longest report that is read. One of 5,000 cases, a fifth of them failing, takes about half of it.
 MAX_REPORT_BYTES = 128 << 20
+#: What it is called in a folder.
+REPORT_NAME = "report.json"
 
 
 def read_report(path: Path) -> Report:
@@ -20,7 +22,7 @@ def read_report(path: Path) -> Report:
     Raises `UsageError`, one line, for what is missing, too long or not of this version's schema. No link is followed:
     the file's maker must not choose what is read.
     """
-    file = path / "report.json" if path.is_dir() else path
+    file = path / REPORT_NAME if path.is_dir() else path
     content = _read(file)
     if len(content) > MAX_REPORT_BYTES:
         raise UsageError(f"{file.name} is longer than {MAX_REPORT_BYTES >> 20} MiB and was not read")

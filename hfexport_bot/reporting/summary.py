@@ -27,7 +27,7 @@ from hfexport_bot.schema import (
     VerdictKind,
     largest,
 )
-from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing
+from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing, is_accepted_regression
 
 BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
 
@@ -379,6 +379,8 @@ def _counted(report: Report, found: Counts) -> list[str]:
     moved_classes = {(case.id.model, case.id.class_name) for case in report.cases if case.eager and case.eager.is_moved}
     if moved_classes:
         parts.append(f"eager moved in {plural(len(moved_classes), 'class')}")
+    if accepted := sum(map(is_accepted_regression, report.cases)):
+        parts.append(f"{accepted:,} accepted")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")
     if not_run := lines_not_run(report):

@@ -11,11 +11,11 @@ from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import Report
 
 
-def write_reports(report: Report, out: Path) -> dict[str, Path]:
+def write_reports(report: Report, out: Path, keep: Path | None = None) -> dict[str, Path]:
     """Write ``report.json``, ``report.md`` and ``junit.xml`` into the folder ``out``, which is made if need be.
 
-    Each file appears whole or not at all. Returns their paths by name. Raises ``OSError`` when the folder
-    cannot be written.
+    Each file appears whole or not at all; a file ``keep`` stays as it is. Returns their paths by name. Raises
+    ``OSError`` when the folder cannot be written.
     """
     out.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -23,7 +23,10 @@ def write_reports(report: Report, out: Path) -> dict[str, Path]:
         "report.md": render(report),
         "junit.xml": render_junit(report),
     }
-    return {name: _write(out / name, text) for name, text in texts.items()}
+    kept = keep and keep.parent.resolve() / keep.name
+    return {
+        name: out / name if kept == out.resolve() / name else _write(out / name, text) for name, text in texts.items()
+    }
 
 
 def _write(path: Path, text: str) -> Path:

@@ -235,6 +235,11 @@ def cases_to_act_on(report: Report) -> tuple[CaseReport, ...]:
     return (*red, *(case for case in report.cases if case.id not in ids and _is_worth_a_look(case)))
 
 
+def is_accepted_regression(case: CaseReport) -> bool:
+    """Whether a case regressed, and an entry of base's settings or an order accepts it."""
+    return case.verdict is VerdictKind.KNOWN and case.base is not None and case.base.kind is OutcomeKind.PASS
+
+
 def accept(report: Report, entries: Sequence[AcceptedEntry]) -> Report:
     """The report with the regressions that ``entries`` are about accepted, as those of the settings are. Raises
     ``ValueError`` for an entry that is about none, since it would change nothing."""

@@ -6,14 +6,26 @@ Outcomes are taken as they are told, since nothing here can measure them; what t
 from __future__ import annotations
 
 from datetime import date
+from math import inf
 
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import CaseId, CaseReport, Engine, Expected, Outcome, Report, Tried, Try, VerdictKind
-from hfexport_bot.settings import SettingsFile, in_force
+from hfexport_bot.settings import AcceptedEntry, DriftSettings, SettingsFile, in_force
 from hfexport_bot.verdicts.audits import with_removed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import IN_SETTINGS, of_accepted
 from hfexport_bot.verdicts.stability import told_of
+
+_DRIFT_KEYS = ("error-factor", "error-floor", "nodes", "delegates", "bytes")
+#: Settings that accept nothing or all, by which every move of a number is a drift or none is.
+_EXTREMES = tuple(
+    SettingsFile(
+        accepted=accepted,
+        drift=DriftSettings.model_validate({key: least if key == "error-factor" else share for key in _DRIFT_KEYS}),
+    )
+    for accepted in ((), (AcceptedEntry(id="*", reason="any"),))
+    for least, share in ((1.0, 0.0), (inf, inf))
+)
 
 
 def rejudged(report: Report, settings: SettingsFile, today: date) -> Report:
@@ -56,9 +68,16 @@ def rejudged(report: Report, settings: SettingsFile, today: date) -> Report:
 
 
 def differing(claimed: Report, judged: Report) -> tuple[CaseId, ...]:
-    """The cases whose verdicts are others than a report claims."""
+    """The cases whose verdicts are others than a report claims, and that its outcomes come to by no settings: those
+    that it was made by may have been others."""
     claims = {case.id: case.verdict for case in claimed.cases}
-    return tuple(case.id for case in judged.cases if claims.get(case.id) is not case.verdict)
+    other = {case.id for case in judged.cases if claims.get(case.id) is not case.verdict}
+    doubted = claimed.model_copy(update={"cases": tuple(case for case in claimed.cases if case.id in other)})
+    for settings in _EXTREMES if other else ():
+        other -= {
+            case.id for case in rejudged(doubted, settings, date.min).cases if claims.get(case.id) is case.verdict
+        }
+    return tuple(case.id for case in judged.cases if case.id in other)
 
 
 def _planned(case: CaseReport) -> PlannedCase:

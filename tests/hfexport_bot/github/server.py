@@ -230,6 +230,8 @@ class GitHub:
         found = self._own_comment(path)
         if found is None:
             return _error(404, "Not Found")
+        if "pull-requests" not in self.rights:
+            return _error(403, "Resource not accessible by integration")
         self.comments.remove(found)
         return 204, None
 
@@ -272,6 +274,8 @@ class GitHub:
         return self._edit_check({"id": str(len(self.checks))}, query, body, 201)
 
     def _edit_check(self, path: dict[str, str], query: Mapping[str, str], body: Any, status: int = 200) -> Reply:
+        if "checks" not in self.rights or self.login:
+            return _error(403, "Resource not accessible by integration")
         check = self.checks[int(path["id"]) - 1]
         check.update({key: value for key, value in body.items() if key != "output"})
         output = body.get("output", {})

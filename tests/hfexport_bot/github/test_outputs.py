@@ -62,7 +62,7 @@ def test_the_values_of_a_report() -> None:
         "id": "tiny/Broken0/onnx/dynamic/forward",
         "outcome": "error",
         "stage": "trace",
-        "message": "Could not guard on Eq(u0, 1)",
+        "message": "Broken0: could not guard on Eq(u0, 1)",
     }
     assert json.loads(values_of(clean())["regressions"]) == []
 

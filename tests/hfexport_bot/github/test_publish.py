@@ -330,12 +330,56 @@ def test_an_accepted_regression_turns_the_check_green(job: Job, github: GitHub) 
     job.publish(red())
     job.publish(red(), PublishOptions(accepted=(("tiny/*", "not shipped (ada)"),)))
     assert github.checks[0]["conclusion"] == "success"
-    assert "accepted: not shipped (ada)" in github.checks[0]["output"]["summary"]
-    assert "## Export check: resolved" in github.bodies(7)[0]
+    for text in (github.checks[0]["output"]["summary"], github.bodies(7)[0]):
+        assert "## Export check: 0 regressions · 1 accepted · safe to merge: yes" in text
+        assert "### Accepted\n" in text
+        assert "accepted: not shipped (ada)" in text
+        assert "not from this change" not in text
     with pytest.raises(UsageError, match="no regression of this report has an id like bert"):
         job.publish(red(), PublishOptions(accepted=(("bert/*", "why"),)))
     with pytest.raises(UsageError, match="--accept needs a case and a reason"):
         job.publish(red(), PublishOptions(accepted=(("bert/*", " "),)))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_acceptance_that_cannot_be_is_answered(job: Job, github: GitHub, there: bool) -> None:
+    job.on("issue_comment", event("issue-comment-created", COMMENT))
+    with pytest.raises(UsageError):
+        job.publish(red() if there else None, PublishOptions(head=HEAD, accepted=(("bert/*", "why"),)))
+    (answer,) = github.bodies(7)
+    why = "no regression of this report has an id like bert/*" if there else "there is no report.json: the run ended"
+    assert f"\n@ada: not done, since `{why}" in answer
+    assert github.checks == []
+
+
+def test_publishing_again_what_was_published_says_nothing_new(job: Job, github: GitHub) -> None:
+    folder = job.folder / "artifact"
+    folder.mkdir()
+    (folder / "report.json").write_text(red().model_dump_json())
+    options = PublishOptions(accepted=(("tiny/*", "not shipped (ada)"),))
+    publish_report(folder, folder, options, job.environment, lambda _: job.client)
+    publish_report(folder, folder, PublishOptions(), job.environment, lambda _: job.client)
+    assert Report.model_validate_json((folder / "report.json").read_text()) == red()
+    assert "1 regression" in (folder / "report.md").read_text()
+    assert "### Notes" not in github.bodies(7)[0]
+
+
+def test_other_settings_than_the_reports_are_no_accusation(job: Job, github: GitHub) -> None:
+    moved = PASS.model_copy(update={"components": (Component(name="model", max_abs=1e-2),)})
+    (broken,) = red().cases
+    accepted = broken.model_copy(update={"verdict": VerdictKind.KNOWN})
+    job.publish(report(accepted, reports.case("Moved", VerdictKind.OK, moved)))
+    github.files[BASE, SETTINGS] = b"accepted: [{id: 'tiny/*', reason: not shipped}]\ndrift: {error-factor: 1000000}"
+    job.publish(report(broken, reports.case("Moved", VerdictKind.DRIFT, moved)))
+    assert "has other verdicts" not in "".join(each["output"]["summary"] for each in github.checks)
+
+
+def test_a_run_that_waits_for_approval_is_not_published(job: Job, github: GitHub) -> None:
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "action_required"}  # type: ignore[operator]
+    job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
+    published = job.publish(None)
+    assert published.lines == ["Nothing to publish: the run waits for a maintainer's approval."]
+    assert github.requests == []
 
 
 def test_a_comments_order_names_the_head(job: Job, github: GitHub) -> None:
@@ -409,6 +453,9 @@ def test_another_event_has_no_comment_to_read(job: Job) -> None:
 
 def test_the_client_is_the_jobs(github: GitHub) -> None:
     assert client_of({}) is None
+    for address in ("ghe.invalid", "ftp://x", "https://"):
+        with pytest.raises(UsageError, match=r"GITHUB_API_URL: '.*' is no address such as https"):
+            client_of({"GITHUB_TOKEN": github.token, "GITHUB_API_URL": address})
     client = client_of({"GITHUB_TOKEN": github.token, "GITHUB_API_URL": github.url})
     assert client is not None
     github.login = "ada"

@@ -60,6 +60,18 @@ def test_an_endpoint_that_is_not_described(loose: GitHub, send: Send) -> None:
     assert "PathNotFound" in loose.violations[0]
 
 
+@pytest.mark.parametrize("request_", [("PATCH", "check-runs/1"), ("DELETE", "issues/comments/101")])
+def test_a_token_without_rights_changes_nothing(github: GitHub, request_: tuple[str, str]) -> None:
+    send = connect(github.token, github.url)
+    github.comment(7, "kept")
+    created = send("POST", f"{HOME}/check-runs", {}, {"name": "x", "head_sha": "a" * 40, "conclusion": "success"})
+    github.rights = set()
+    method, path = request_
+    answer = send(method, f"{HOME}/{path}", {}, {"name": "y"} if method == "PATCH" else None)
+    assert (created.status, answer.status) == (201, 403)
+    assert (github.checks[0]["name"], github.bodies(7)) == ("x", ["kept"])
+
+
 def test_runs_of_a_workflow_by_head_branch_and_status(github: GitHub) -> None:
     ended = {"head_branch": "main", "status": "completed", "conclusion": "success"}
     github.runs["sweep.yml"] = [{"id": 2, "head_sha": "b" * 40, **ended}, {"id": 1, "head_sha": "a" * 40, **ended}]

@@ -122,7 +122,8 @@ def test_lies_go_whatever_they_are() -> None:
     told_of_lost = {case_id("NoBaseline"), case_id("Lost")}  # only the verdict tells that there was a class on base
     both = [(a, b) for a, b in zip(judged.cases, report.cases, strict=True) if a.id not in told_of_lost]
     assert all(a == b for a, b in both)
-    assert {case.class_name for case in differing(forged, judged)} == SIDES.keys() - {"Ok"}
+    settled = {"Ok", "Drift"}  # other settings could say so
+    assert {case.class_name for case in differing(forged, judged)} == SIDES.keys() - settled
 
 
 def test_an_expectation_of_the_settings_has_to_be_there_and_others_are_for_the_checkouts_exporters() -> None:
