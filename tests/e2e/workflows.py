@@ -50,6 +50,7 @@ class Act:
         file = self.work / f"{name}.yml"
         text = (ROOT / "examples/workflows" / workflow).read_text()
         text = text.replace(f"ghcr.io/{OWNER}@sha256:{'0' * 64}", IMAGE)
+        text = text.replace("strategy.job-index", "matrix.shard")  # act does not know the former
         if self.composite:
             text = text.replace(f"{OWNER}@{COMMIT}", f"{OWNER}/composite@{COMMIT}")
             if self.torch_index:
