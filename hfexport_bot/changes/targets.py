@@ -26,6 +26,8 @@ from hfexport_bot.schema import Layout
 
 _WANTED = "a model class derives from transformers' PreTrainedModel and has a forward"
 _CLASS = re.compile(rb"^class (\w+)", re.MULTILINE)
+#: Why the models that a user names are run.
+ASKED_FOR = "asked for"
 #: Most names that a message lists.
 _NAMED = 3
 
@@ -55,7 +57,7 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
             kept.extend(each for each in chosen if each not in kept)
     return tuple(
         AffectedModule(
-            None, file, (), tuple(classes), reason="asked for", head_generating=_generating(file, tree, classes)
+            None, file, (), tuple(classes), reason=ASKED_FOR, head_generating=_generating(file, tree, classes)
         )
         for file, classes in wanted.items()
         if classes

@@ -61,7 +61,7 @@ from hfexport_bot.verdicts.blame import blamed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import Expectations, changed_accepted, of_accepted, untried
 from hfexport_bot.verdicts.exporter_targets import lost_targets
-from hfexport_bot.verdicts.reaching import reach_more, share_of
+from hfexport_bot.verdicts.reaching import of_models, reach_more, share_of, without_untold
 from hfexport_bot.verdicts.stability import may_be_chance, told
 from hfexport_bot.verdicts.unreached import changed_code
 
@@ -143,7 +143,7 @@ def run_change(
     about = ChangeAudit.of(git, base_sha, head_sha, layout, settings)
     about.until = until
     touched = git.changed_lines(base_sha, head_sha, around_gone=True)
-    code = changed_code(head_tree, touched, plan.not_run, layout)
+    code = of_models(changed_code(head_tree, touched, plan.not_run, layout), plan.cases, layout)
     result, prepared, lost = SessionResult(), Prepared(), tuple[str, ...]()
     try:
         if planned:
@@ -188,11 +188,11 @@ def run_change(
         result = replace(result, interrupted=True)
 
     ran, missed = ended(planned, result)
+    telling, untold = without_untold(code, planned, result.head, layout)
     accepted, expired = in_force(settings.accepted, around.today)
     base_tree = GitTree(git, base_sha)
     expected = _expectations(plan, planned, base_tree, head_tree, around)
     changed = _changed_entries(plan, base_tree, head_tree, around) if first else ()
-    tried = {id_: told(tries) for id_, tries in result.tries.items()}
     report = Report(
         command="run",
         base=plan.base,
@@ -200,15 +200,24 @@ def run_change(
         cases=tuple(
             with_removed(case, about.edited.removed)
             for case in blamed(
-                make_cases(ran, result.base, result.head, accepted, settings.drift, tried, result.eager, expected.of),
+                make_cases(
+                    ran,
+                    result.base,
+                    result.head,
+                    accepted,
+                    settings.drift,
+                    {id_: told(tries) for id_, tries in result.tries.items()},
+                    result.eager,
+                    expected.of,
+                ),
                 head_tree,
                 git.changed_lines(base_sha, head_sha),
                 code.statements,
                 settings.head_hooks.workarounds,
             )
         ),
-        unreached=code.unreached(result.head.values()),
-        not_run=(*plan.not_run, *missed),
+        unreached=telling.unreached(result.head.values()),
+        not_run=(*plan.not_run, *missed, *untold),
         notes=(*plan.notes, *prepared.notes, *lost, *notes_of(settings, expired, result)),
         failure=prepared.failure or failure_of(result),
         seconds=time.monotonic() - started,

@@ -13,6 +13,7 @@ from hfexport_bot.settings import in_force
 from hfexport_bot.shards import Plan
 from hfexport_bot.verdicts.audits import judge_workaround
 from hfexport_bot.verdicts.compare import make_cases
+from hfexport_bot.verdicts.reaching import is_untold
 from hfexport_bot.verdicts.unreached import line_ranges
 
 _LISTED = 5
@@ -57,7 +58,7 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         base=plan.base,
         head=plan.head,
         cases=tuple(sorted(cases.values(), key=order)),
-        not_run=(*plan.not_run, *missing),
+        not_run=(*plan.not_run, *missing, *(each for report in there for each in report.not_run if is_untold(each))),
         unreached=_unreached(there),
         notes=tuple(dict.fromkeys([*plan.notes, *(note for each in there for note in each.notes), *notes])),
         failure=_joined(failures),

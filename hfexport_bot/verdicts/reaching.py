@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hfexport_bot.changes.layout import is_modeling_file
+from hfexport_bot.changes.targets import ASKED_FOR
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import Backend, CaseId, Engine, Layout, Outcome, OutcomeKind, Shapes, Task, Variant
+from hfexport_bot.sample import key_of
+from hfexport_bot.schema import Backend, CaseId, Engine, Layout, NotRun, Outcome, OutcomeKind, Shapes, Task, Variant
 from hfexport_bot.verdicts.unreached import ChangedCode
 
 #: Classes of one file that are tried with every switch.
 MAX_CLASSES = 3
+
+#: Begins what is said of changed lines of which no case could tell.
+UNTOLD = "not known whether a case ran"
+
+#: Ends of a process that could not tell what it ran.
+_DEAD = frozenset({OutcomeKind.CRASH, OutcomeKind.OOM, OutcomeKind.TIMEOUT})
 
 #: Runs cases: head's in eager only where asked for, otherwise both sides whole.
 Run = Callable[[Sequence[PlannedCase], bool], SessionResult]
@@ -54,6 +63,49 @@ def share_of(
     """What one of several jobs tries to reach: the files of its own classes, the ``first`` also those of no class."""
     planned, own = ({file_of(case, layout) for case in cases} for cases in (every, mine))
     kept = {file: each for file, each in code.statements.items() if file in own or (first and file not in planned)}
+    return replace(code, statements=kept)
+
+
+def without_untold(
+    code: ChangedCode, planned: Sequence[PlannedCase], outcomes: Mapping[CaseId, Outcome], layout: Layout
+) -> tuple[ChangedCode, tuple[NotRun, ...]]:
+    """The code without the files of classes none of whose cases could tell what they ran, and what is said of the lines
+    there: one that died, or never began, leaves it unknown whether it would have run them."""
+    telling = {key_of(case) for case in planned if case.id in outcomes and outcomes[case.id].executed is not None}
+    why: dict[str, str] = {}
+    for case in planned:
+        outcome = outcomes.get(case.id)
+        if case.head_module and key_of(case) not in telling and (outcome is None or outcome.kind in _DEAD):
+            why.setdefault(file_of(case, layout), "died" if outcome else "never began")
+    told = [outcome for outcome in outcomes.values() if outcome.executed is not None]
+    unknown = code.lines_of({file: own for file, own in code.left(told).items() if file in why})
+    entries = tuple(
+        NotRun(
+            kind="symbol",
+            name=f"{each.file}:{each.function}".rstrip(":"),
+            reason=f"{UNTOLD} {_lines(each.lines)}: the cases of this file's classes {why[each.file]}",
+        )
+        for each in unknown
+    )
+    return replace(code, statements={file: own for file, own in code.statements.items() if file not in why}), entries
+
+
+def is_untold(entry: NotRun) -> bool:
+    """Whether an entry is of `without_untold`, which each shard says of its own cases."""
+    return entry.reason.startswith(UNTOLD)
+
+
+def _lines(ranges: Iterable[tuple[int, int]]) -> str:
+    spans = [f"{first}-{last}" if last > first else str(first) for first, last in ranges]
+    return f"line{'s' if len(spans) > 1 or '-' in spans[0] else ''} {', '.join(spans)}"
+
+
+def of_models(code: ChangedCode, planned: Sequence[PlannedCase], layout: Layout) -> ChangedCode:
+    """The code without the modeling files of models that nobody asked for, where the user named some."""
+    if any(case.reason != ASKED_FOR for case in planned):
+        return code
+    own = {file_of(case, layout) for case in planned}
+    kept = {file: each for file, each in code.statements.items() if file in own or not is_modeling_file(file, layout)}
     return replace(code, statements=kept)
 
 

@@ -46,8 +46,12 @@ class ChangedCode:
     def unreached(self, outcomes: Iterable[Outcome]) -> tuple[Unreached, ...]:
         """The changed lines of the statements that are left, by file and function; none where no case could tell."""
         outcomes = [outcome for outcome in outcomes if outcome.executed is not None]
+        return self.lines_of(self.left(outcomes)) if outcomes else ()
+
+    def lines_of(self, statements: Statements) -> tuple[Unreached, ...]:
+        """The changed lines of statements, by file and function."""
         found = []
-        for file, own in sorted(self.left(outcomes).items()) if outcomes else ():
+        for file, own in sorted(statements.items()):
             for function, group in itertools.groupby(own, key=lambda each: each.function):
                 lines = {line for each in group for line in range(each.first, each.last + 1)} & {*self.lines[file]}
                 found.append(Unreached(file=file, function=function, lines=tuple(line_ranges(sorted(lines)))))

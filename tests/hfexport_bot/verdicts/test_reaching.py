@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import Backend, CaseId, Layout, Outcome, OutcomeKind, Variant
-from hfexport_bot.verdicts.reaching import reach_more, share_of
+from hfexport_bot.verdicts.reaching import of_models, reach_more, share_of, without_untold
 from hfexport_bot.verdicts.unreached import changed_code
 
 PATH = "zoo/modeling_tagger.py"
@@ -97,3 +98,31 @@ def test_several_jobs_share_the_files_that_they_try_to_reach() -> None:
     second = share_of(code, every, every[1:], False, Layout.MODELING)
     assert ([*first.statements], [*second.statements]) == (["a.py", "shared.py"], ["b.py"])
     assert first.lines == code.lines
+
+
+@pytest.mark.parametrize(("began", "said"), [(True, "died"), (False, "never began")])
+def test_lines_of_a_class_whose_cases_died_or_never_began_are_not_known(began: bool, said: str) -> None:
+    other = plan("Other", Backend.DYNAMO, "zoo/modeling_other.py")
+    planned = (plan("Tagger", Backend.DYNAMO), other)
+    outcomes = {other.id: Outcome(kind=OutcomeKind.PASS, executed={})}
+    assert CODE.unreached(outcomes.values()) != (), "as it was told before"
+    if began:
+        outcomes[planned[0].id] = Outcome(kind=OutcomeKind.CRASH, stage="trace")
+    code, entries = without_untold(CODE, planned, outcomes, Layout.MODELING)
+    assert code.unreached(outcomes.values()) == ()
+    assert [(each.name, each.reason) for each in entries] == [
+        (f"{PATH}:f", f"not known whether a case ran lines 2-4: the cases of this file's classes {said}")
+    ]
+    outcomes[plan("Tagger", Backend.ONNX).id] = passing(2)
+    planned = (*planned, plan("Tagger", Backend.ONNX))
+    code, entries = without_untold(CODE, planned, outcomes, Layout.MODELING)
+    assert (entries, [each.lines for each in code.unreached(outcomes.values())]) == ((), [((3, 4),)])
+
+
+def test_lines_of_models_that_nobody_asked_for_are_not_looked_at() -> None:
+    sources = dict.fromkeys((PATH, "zoo/modeling_other.py", "zoo/layers.py"), "def f(x):\n    return x\n")
+    code = changed_code(MappingTree(sources), {path: {2} for path in sources}, (), Layout.MODELING)
+    changed = plan("Tagger", Backend.EXECUTORCH)
+    assert of_models(code, (changed,), Layout.MODELING) is code
+    kept = of_models(code, (replace(changed, reason="asked for"),), Layout.MODELING)
+    assert [*kept.statements] == [PATH, "zoo/layers.py"]
