@@ -207,7 +207,8 @@ def without_done(planned: Sequence[PlannedCase], report: Report, base: str, head
             f"--rest: that report is of {shas[1][:12]} on {shas[0][:12] or 'no base'}, this run of {head[:12]} on "
             f"{base[:12]}; give the report of the sample, and its --base and --head"
         )
-    done = {(case.id.model, case.id.class_name) for case in report.cases}
+    half = {entry.name for entry in report.not_run if entry.kind == "case"}
+    done = {(case.id.model, case.id.class_name) for case in report.cases if str(case.id) not in half}
     return tuple(case for case in planned if key_of(case) not in done)
 
 

@@ -74,12 +74,15 @@ def failure_of(result: SessionResult) -> str:
 
 
 def ended(planned: Sequence[PlannedCase], result: SessionResult) -> tuple[list[PlannedCase], list[NotRun]]:
-    """The cases that a run got to, and those that it did not since it was interrupted."""
+    """The cases that a run got to, and those that it did not, or on head only, since it
+    was interrupted."""
     if not result.interrupted:
         return [*planned], []
     ran = [case for case in planned if case.id in (result.head if case.head_module else result.base)]
     missed = {case.id for case in planned} - {case.id for case in ran}
-    return ran, [NotRun(kind="case", name=str(each), reason=INTERRUPTED) for each in sorted(missed, key=str)]
+    half = {case.id for case in ran if case.base_module and case.head_module} - result.base.keys()
+    reasons = dict.fromkeys(missed, INTERRUPTED) | dict.fromkeys(half, f"{INTERRUPTED} before it ran on base")
+    return ran, [NotRun(kind="case", name=str(each), reason=reasons[each]) for each in sorted(reasons, key=str)]
 
 
 def rerun_of(tree: str, overrides: Overrides, rev: str = "") -> Rerun:

@@ -63,6 +63,8 @@ def run_again(
                 tries = found[id_]
                 found[id_] = Tries((*tries.base, base_again[id_]), (*tries.head, head_again[id_]))
     tries_of = {id_: tries for id_, tries in found.items() if len(tries.head) > 1}
+    if sides.interrupted:  # which is why, and not the time
+        return tries_of, ()
     return tries_of, tuple(id_ for id_ in found if id_ not in tries_of and reruns.times)
 
 

@@ -785,6 +785,8 @@ def test_signals_end_in_130_once_all_is_cleaned_up_and_what_was_found_is_kept(
     missed = [item.name for item in report.not_run if item.reason == "the run was interrupted"]
     assert len(missed) == 2
     assert str(case.id) not in missed
+    half = [item.name for item in report.not_run if item.reason == "the run was interrupted before it ran on base"]
+    assert half == ([str(case.id)] if command == "run" else [])
     assert report.failure == "the run was interrupted"
     markdown = (out / "report.md").read_text()
     assert "the run failed" in markdown

@@ -15,6 +15,7 @@ from hfexport_bot.schema import (
     CaseId,
     CaseReport,
     Layout,
+    NotRun,
     Outcome,
     OutcomeKind,
     Report,
@@ -146,5 +147,8 @@ def test_a_budget_counts_minutes_of_all_jobs() -> None:
 def test_the_rest_is_what_a_report_of_the_same_change_has_no_case_of() -> None:
     rest = without_done(PLANNED, report("M1"), "b" * 40, "a" * 40)
     assert {case.id.class_name for case in rest} == {"M0", "M2", "M3", "M4"}
+    (case,) = report("M1").cases
+    half = report("M1").model_copy(update={"not_run": (NotRun(kind="case", name=str(case.id), reason="interrupted"),)})
+    assert without_done(PLANNED, half, "b" * 40, "a" * 40) == PLANNED, "base did not run it"
     with pytest.raises(UsageError, match="--rest: that report is of aaaaaaaaaaaa on bbbbbbbbbbbb"):
         without_done(PLANNED, report("M1"), "c" * 40, "a" * 40)

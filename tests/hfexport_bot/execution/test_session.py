@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.execution.reruns import Reruns, Tries
 from hfexport_bot.execution.session import SessionResult, run_session
-from hfexport_bot.execution.sides import OnEvent, SideName
+from hfexport_bot.execution.sides import OnEvent, SideName, Sides
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import (
     Backend,
@@ -235,6 +237,20 @@ def test_reruns_end_with_the_time_there_is() -> None:
     assert (result.tries, result.late) == ({}, (cases[0].id, cases[1].id))
     result = runners.run(*cases, reruns=Reruns(0, differ))
     assert (result.tries, result.late) == ({}, ()), "nobody wanted them"
+
+
+def test_what_an_interrupt_kept_from_running_again_is_not_said_to_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    runners = Runners(head={"A": outcome(OutcomeKind.ERROR)})
+    run = Sides.run
+
+    def interrupted(sides: Sides, *arguments: Any, **options: Any) -> Any:
+        found = run(sides, *arguments, **options)
+        sides.interrupted |= "base" in found
+        return found
+
+    monkeypatch.setattr(Sides, "run", interrupted)
+    result = runners.run(case("A"), reruns=Reruns(2, differ))
+    assert (result.interrupted, result.tries, result.late) == (True, {}, ())
 
 
 def test_where_eager_may_have_moved_head_runs_on_what_base_kept_once_a_model(tmp_path: Path) -> None:
