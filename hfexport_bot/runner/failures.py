@@ -91,6 +91,9 @@ def clean(text: str, setup: RunnerSetup) -> str:
     text = text.encode(errors="replace").decode()
     for root in _roots(setup):
         text = re.sub(rf"{re.escape(root)}(/|(?![\w.-]))", lambda found: "" if found[1] else ".", text)
+    for tree in map(Path, tree_roots(setup)):
+        if tree.parent.name.startswith("hfexport-tree-"):  # of a revision; torch names files without what is above
+            text = text.replace(f"{tree.parent.name}/{tree.name}/", "")
     if len(text) > MAX_MESSAGE_CHARS:
         half = MAX_MESSAGE_CHARS // 2 - 20
         text = f"{text[:half]}\n[... cut ...]\n{text[-half:]}"
