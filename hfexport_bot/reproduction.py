@@ -55,6 +55,9 @@ def parse_case(text: str) -> CaseId:
         path, _, variant = path.partition("+")
         words = [(Backend, -3), (Shapes, -2), (Task, -1)]
         parts = path.split("/")
+        if len(parts) >= 4 and parts[-2] in {*Backend} and parts[-1] in {*Shapes}:
+            tasks = " or ".join(f"{text}/{task.value}" for task in Task)
+            raise UsageError(f"{text}: the task is missing; did you mean {tasks}?") from None
         checked = [(kind, parts[position]) for kind, position in words] if len(parts) >= 5 else []
         checked += [(kind, word) for kind, word in ((Variant, variant), (Engine, engine)) if word]
         for kind, word in checked:
@@ -105,7 +108,7 @@ def reproduce_case(
         update = {"log_dir": str(logs), "jobs": 1, "backends": (case_id.backend,), **kept}
         setup = ready.setups["head"].model_copy(update=update)
         setup = setup if revision else private_setup(setup, stack)
-        told = _Told(logs, say)
+        told = _Told(logs, say, f"{folder}/" if revision else "")
         run_cases = stack.enter_context(around.open_runners())
         result = run_cases(setup, [CaseRequest(id=case_id, module=str(case.head_module))], on_event=told.event)
         told.log()
@@ -126,8 +129,10 @@ def _planned(case_id: CaseId, planned: Sequence[PlannedCase]) -> PlannedCase:
 class _Told:
     """Says each stage as it begins, after what was written to the logs until then."""
 
-    def __init__(self, logs: Path, say: Say) -> None:
+    def __init__(self, logs: Path, say: Say, passing: str = "") -> None:
+        """``passing``: a folder that will be gone, which no line names."""
         self._logs = logs
+        self._passing = passing
         self._say = say
         self._read: dict[Path, int] = {}
 
@@ -143,6 +148,7 @@ class _Told:
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 text = file.read().decode(errors="replace")
+                text = text.replace(self._passing, "") if self._passing else text
                 self._read[path] = file.tell()
             for line in text.splitlines():
                 indent = " " * min(20, len(line) - len(line.lstrip()))

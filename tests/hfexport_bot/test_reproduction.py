@@ -114,6 +114,10 @@ def test_what_is_kept_goes_to_a_new_folder(zoo: Path, tmp_path: Path, capsys: py
     ("case", "said"),
     [
         (CASE.replace("onnx", "onx"), "there is no backend 'onx'; did you mean onnx?"),
+        (
+            "zoo/modeling_size/Sizer/dynamo/dynamic",
+            "the task is missing; did you mean zoo/modeling_size/Sizer/dynamo/d",
+        ),
         (CASE.replace("dynamic", "dynmic"), "there is no shapes 'dynmic'; did you mean dynamic?"),
         (CASE + "+sdp", "there is no variant 'sdp'; did you mean sdpa?"),
         (CASE + "@rep", "there is no engine 'rep'; did you mean repo?"),
