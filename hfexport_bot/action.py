@@ -3,118 +3,57 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hfexport_bot.errors import UsageError
-from hfexport_bot.process import CLEAN, FAILED, FINDINGS, INTERRUPTED, Process
+from hfexport_bot.changes.git import Git
+from hfexport_bot.errors import RunError, UsageError
+from hfexport_bot.inputs import OPTIONS, PUBLISH_OPTIONS, RUN_OPTIONS, Inputs, in_words_of_inputs
+from hfexport_bot.process import CLEAN, FAILED, FINDINGS, INTERRUPTED, USAGE, Process
+from hfexport_bot.schema import NotRun, Report, Revision
 
-#: What each input that is an option of `run` or `check` is called there; lists give it several times.
-OPTIONS: Mapping[str, str] = {
-    "backends": "--backend",
-    "shapes": "--shapes",
-    "tasks": "--task",
-    "engine": "--engine",
-    "install": "--install",
-    "seconds": "--seconds",
-    "memory-gb": "--memory-gb",
-    "settings": "--settings",
-}
-#: Those of `run` alone.
-RUN_OPTIONS: Mapping[str, str] = {
-    "fail-on": "--fail-on",
-    "budget-minutes": "--budget-minutes",
-    "max-models": "--max-models",
-}
-#: Those of `publish`.
-PUBLISH_OPTIONS: Mapping[str, str] = {
-    "fail-on": "--fail-on",
-    "comment": "--comment",
-    "check-name": "--check-name",
-    "settings": "--settings",
-    "head": "--head",
-}
-LISTS = frozenset({"models", "backends", "shapes", "tasks", "fail-on"})
-SWITCHES = frozenset({"install"})
-#: Inputs that are no option of a command.
-OWN = frozenset({"models", "base", "out", "mode", "token", "cache", "accept"})
-#: Every input of action.yml.
-INPUTS = frozenset({*OPTIONS, *RUN_OPTIONS, *PUBLISH_OPTIONS, *OWN})
-_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"", "false", "no", "off", "0"})
+if TYPE_CHECKING:
+    from hfexport_bot.github.event import Event
 
 #: Runs a command line of this program and returns its exit code.
 Call = Callable[[Sequence[str]], int]
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """An action's inputs by name, as GitHub hands them over: texts, empty where they are not given."""
-
-    values: Mapping[str, str]
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Inputs:
-        """Read ``INPUT_FAIL-ON``, as a container gets it, or ``INPUT_FAIL_ON``, which a shell can set too."""
-        found = {}
-        for name in INPUTS:
-            key = f"INPUT_{name.upper()}"
-            found[name] = (environment.get(key) or environment.get(key.replace("-", "_")) or "").strip()
-        return cls(found)
-
-    def __getitem__(self, name: str) -> str:
-        return self.values[name]
-
-    def words(self, name: str) -> list[str]:
-        """A list, separated by commas, blanks or lines."""
-        return self[name].replace(",", " ").split()
-
-    def options(self, names: Mapping[str, str]) -> Iterator[str]:
-        """Inputs as options of a command."""
-        for name, option in names.items():
-            if name in SWITCHES:
-                yield from [option] if self._switch(name) else []
-                continue
-            for value in self.words(name) if name in LISTS else filter(None, [self[name]]):
-                yield f"{option}={value}"
-
-    def _switch(self, name: str) -> bool:
-        value = self[name].lower()
-        if value not in _TRUE | _FALSE:
-            raise UsageError(f"input {name}: {self[name]!r} is neither true nor false")
-        return value in _TRUE
-
-
-def run_line(inputs: Inputs, base: str, head: str) -> list[str]:
+def run_line(inputs: Inputs, out: Path, base: str, head: str) -> list[str]:
     """The command line that runs what this job is for: a change where there is a base, otherwise the models named."""
-    out, models = ["--out", inputs["out"]], inputs.words("models")
+    where, models = ["--out", str(out)], inputs.words("models")
     if base:
         named = [f"--model={name}" for name in models]
         options = inputs.options({**OPTIONS, **RUN_OPTIONS})
-        return ["run", "--repo", ".", "--base", base, "--head", head or "HEAD", *out, *named, *options]
+        return ["run", "--repo", ".", "--base", base, "--head", head or "HEAD", *where, *named, *options]
     if models:
-        return ["check", "--tree", ".", *out, *inputs.options(OPTIONS), "--", *models]
+        return ["check", "--tree", ".", *where, *inputs.options(OPTIONS), "--", *models]
     raise UsageError(
         "this event names no revision to compare with; give the input base, or models to check without one"
     )
 
 
-def publish_line(inputs: Inputs) -> list[str]:
-    """The command line that publishes the report."""
-    case, _, reason = inputs["accept"].partition(" ")
-    if case and not reason.strip():
-        raise UsageError("input accept: give a case and then the reason, such as: bert/* not shipped yet")
-    accept = ["--accept", case, reason.strip()] if case else []
-    return ["publish", "--out", inputs["out"], *inputs.options(PUBLISH_OPTIONS), *accept, "--", inputs["out"]]
+def publish_line(inputs: Inputs, folder: Path) -> list[str]:
+    """The command line that publishes the report in a folder."""
+    acceptance = inputs.acceptance()
+    accept = ["--accept", *acceptance] if acceptance else []
+    return ["publish", "--out", str(folder), *inputs.options(PUBLISH_OPTIONS), *accept, "--", str(folder)]
 
 
-def act(environment: MutableMapping[str, str], call: Call) -> int:
+def act(
+    environment: MutableMapping[str, str], call: Call, commands: Mapping[str, click.Command], reasons: list[str]
+) -> int:
     """Do what this job is for, as the event and the input ``mode`` have it; the exit code of the job.
 
-    A finding makes ``run`` alone no failure: the stage that publishes has the check that is red. ``environment`` has
-    the token only once nothing of the change runs any more. Raises `UsageError` for wrong inputs.
+    ``commands`` are those that ``call`` runs, which says in ``reasons`` why one has failed. A finding makes ``run``
+    alone no failure: the stage that publishes has the check that is red. So has what else goes wrong, wrong inputs too,
+    with the reason. ``environment`` has the token only once nothing of the change runs any more. Raises `UsageError`
+    for a wrong mode or event.
     """
     from hfexport_bot.github.event import Mode, Step, read_event
 
@@ -126,34 +65,142 @@ def act(environment: MutableMapping[str, str], call: Call) -> int:
         mode = Mode(inputs["mode"] or Mode.AUTO)
     except ValueError:
         raise UsageError(f"input mode: {inputs['mode']!r} is none of {', '.join(Mode)}") from None
-    inputs = Inputs({**inputs.values, "out": inputs["out"] or "hfexport-out"})
     if inputs["cache"]:
         environment["XDG_CACHE_HOME"] = str(Path(inputs["cache"]).absolute())
     event = read_event(environment)
     steps = event.steps(mode)
     if not steps:
         click.echo(f"Nothing to do: {event.nothing}.")
-    worst = CLEAN
+    job = _Job(inputs, event, Path(inputs["out"] or "hfexport-out"), call, reasons)
+    worst = job.check(commands) if steps else CLEAN
     for step in steps:
         if step is Step.RUN:
-            _clear(Path(inputs["out"]))
-            code = call(run_line(inputs, inputs["base"] or event.base, event.head))
-            if Step.PUBLISH not in steps and code in (CLEAN, FINDINGS, FAILED, INTERRUPTED):
-                _tell(Path(inputs["out"]), environment)
+            code = USAGE if job.problem else job.run()
             if code == INTERRUPTED:
+                if Step.PUBLISH in steps:
+                    _conclude_cancelled(environment, token, inputs)
                 return code
+            if Step.PUBLISH not in steps and code != USAGE:
+                _tell(job.out, environment)
             worst = max(worst, CLEAN if code == FINDINGS else code)
         else:
-            line = ["command"] if step is Step.COMMAND else publish_line(inputs)
+            line = ["command"] if step is Step.COMMAND else job.publish_line()
             if token:  # only now: what runs a change's code must not see it
                 environment["GITHUB_TOKEN"] = token
             worst = max(worst, call(line))
     return worst
 
 
+@dataclass
+class _Job:
+    """A job's steps. ``problem`` is why it cannot do what it is for."""
+
+    inputs: Inputs
+    event: Event
+    out: Path
+    call: Call
+    reasons: list[str]
+    problem: str = ""
+
+    def check(self, commands: Mapping[str, click.Command]) -> int:
+        """Look at all inputs before anything is done; wrong ones count as not given from then on."""
+        wrong = list(self.inputs.problems(commands))
+        self.inputs = self.inputs.without({name for name, _ in wrong})
+        return self._refuse("; ".join(f"input {name}: {said}" for name, said in wrong)) if wrong else CLEAN
+
+    def run(self) -> int:
+        """Run the change; the exit code. There is a report then, whatever happens, unless it was interrupted."""
+        try:
+            _clear(self.out)
+            base = self.inputs["base"] or known_base(self.event, Git)
+            if not base and self.event.name == "push":
+                click.echo("There is no commit to compare this push with.")
+                _leave(_nothing_before(self.event), self.out)
+                return CLEAN
+            if self.event.base and base not in (self.event.base, self.inputs["base"]):
+                click.echo(f"{self.event.base[:12]} is not in this clone: compared with {base}.")
+            line = run_line(self.inputs, self.out, base, self.event.head)
+        except UsageError as error:
+            return self._refuse(str(error))
+        code = self.call(line)
+        if code in (USAGE, FAILED) and not (self.out / "report.json").exists():
+            _leave(failed(self.event, in_words_of_inputs("; ".join(self.reasons))), self.out)
+        return code
+
+    def publish_line(self) -> list[str]:
+        """The command line that publishes what there is to tell: a problem is no part of the report that was made."""
+        if not self.problem:
+            return publish_line(self.inputs, self.out)
+        folder = Path(tempfile.mkdtemp(prefix="hfexport-failed-"))
+        _leave(failed(self.event, self.problem), folder)
+        return publish_line(self.inputs.without({"accept"}), folder)
+
+    def _refuse(self, problem: str) -> int:
+        click.echo(f"error: {problem}", err=True)
+        self.problem = problem
+        if not (self.out / "report.json").exists():
+            _leave(failed(self.event, problem), self.out)
+        return USAGE
+
+
+def known_base(event: Event, git: Callable[[Path], Git]) -> str:
+    """The revision to compare with: the first of those that suit the event which is in this clone. After a forced push
+    the commit before it may be nowhere, and a new branch has none."""
+    if not event.others:
+        return event.base
+    repository = git(Path())
+    for revision in filter(None, (event.base, *event.others)):
+        try:
+            if repository.has_commit(repository.resolve(revision)):
+                return revision
+        except UsageError:
+            continue
+    return ""
+
+
+def failed(event: Event, reason: str) -> Report:
+    """The report of a run that failed before it could write one."""
+    base = Revision(name=event.base) if event.base else None
+    head = Revision(name=event.head or event.sha, sha=event.sha)
+    return Report(command="run", base=base, head=head, failure=reason or "the run ended before it could write a report")
+
+
+def _nothing_before(event: Event) -> Report:
+    reason = "this push has no commit before it that is in the clone (actions/checkout: fetch-depth: 0)"
+    left = NotRun(kind="file", name="every file", reason=reason)
+    return Report(command="run", head=Revision(name=event.head, sha=event.sha), not_run=(left,))
+
+
+def _leave(report: Report, folder: Path) -> None:
+    """Leave a report for the stage that publishes; where even that cannot be, the log has its reason."""
+    from hfexport_bot.reporting.writing import write_reports
+
+    try:
+        if _is_own(folder):
+            write_reports(report, folder)
+    except OSError as error:
+        click.echo(f"{folder} cannot be written: {error.strerror}", err=True)
+
+
+def _conclude_cancelled(environment: MutableMapping[str, str], token: str, inputs: Inputs) -> None:
+    from hfexport_bot.github.job import conclude_cancelled
+
+    if token:
+        environment["GITHUB_TOKEN"] = token
+    try:
+        conclude_cancelled(environment, inputs["check-name"] or "Export check")
+    except (UsageError, RunError) as error:
+        click.echo(f"No check: {error}.", err=True)
+
+
+def _is_own(out: Path) -> bool:
+    """Whether a folder is where it says it is, through no link."""
+    return out.resolve() == Path.cwd().resolve() / out
+
+
 def _clear(out: Path) -> None:
     """No report but this run's may be there in the end: the change could have brought one, or a link to elsewhere."""
-    if out.resolve() != Path.cwd().resolve() / out:
+    if not _is_own(out):
         raise UsageError(f"input out: {out} leads through a link to {out.resolve()}; give a folder that is none")
     try:
         (out / "report.json").unlink(missing_ok=True)
@@ -182,4 +229,6 @@ def action(process: Process) -> int:
 
     The inputs are those of action.yml, such as INPUT_MODELS and INPUT_FAIL_ON.
     """
-    return act(os.environ, process.call)
+    commands = click.get_current_context().find_root().command
+    assert isinstance(commands, click.Group)
+    return act(os.environ, process.call, commands.commands, process.reasons)

@@ -239,12 +239,15 @@ def main(
     run_cases: RunCases | None = None,
     list_workarounds: ListWorkarounds | None = None,
     list_targets: ListTargets | None = None,
+    reasons: list[str] | None = None,
 ) -> int:
-    """Run the command line and return its exit code; ``run_cases`` and the lists stand in for the real runner's."""
+    """Run the command line and return its exit code; ``run_cases`` and the lists stand in for the real runner's. Why it
+    failed is added to ``reasons``."""
+    told = [] if reasons is None else reasons
 
     def call(line: Sequence[str]) -> int:
         click.echo(f"$ hfexport-bot {shlex.join(line)}", err=True)
-        return main(line, run_cases, list_workarounds, list_targets)
+        return main(line, run_cases, list_workarounds, list_targets, process.reasons)
 
     process = Process(call, run_cases=run_cases, list_workarounds=list_workarounds, list_targets=list_targets)
     try:
@@ -259,15 +262,19 @@ def main(
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
+        told.append(error.format_message())
         return USAGE
     except UsageError as error:
         click.echo(f"error: {error}", err=True)
+        told.append(str(error))
         return USAGE
     except RunError as error:
         click.echo(f"the run failed: {error}", err=True)
+        told.append(str(error))
         return FAILED
     except Exception as error:
         _tell(error, process.debug)
+        told.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return FAILED
     return code if isinstance(code, int) else CLEAN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,11 +37,12 @@ class Process:
     """What a whole process shares: whether tracebacks are wanted, and what stands in for the real runner and its lists.
 
     Where cases are not run for real, targets are listed by a stand-in or not at all. ``call`` runs another command line
-    in this process and returns its exit code.
+    in this process and returns its exit code; why one failed is added to ``reasons``.
     """
 
     call: Callable[[Sequence[str]], int]
     debug: bool = False
+    reasons: list[str] = field(default_factory=list)
     run_cases: RunCases | None = None
     list_workarounds: ListWorkarounds | None = None
     list_targets: ListTargets | None = None

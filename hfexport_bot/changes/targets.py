@@ -40,8 +40,7 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
     """
     catalogue = _catalogue(tree, layout)
     wanted: dict[ModelFile, list[str]] = {}
-    for name in names:
-        files, class_name = _find(name, tree, layout, catalogue)
+    for name, (files, class_name) in _find_all(names, tree, layout, catalogue):
         found = {file: _classes(file, tree, class_name) for file in files}
         if class_name and not any(class_name in classes for classes in found.values()):
             known = [each for classes in found.values() for each in classes]
@@ -130,6 +129,21 @@ def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
             for name in {file.model} | short:
                 names.setdefault(name, []).append(file)
     return names
+
+
+def _find_all(
+    names: Sequence[str], tree: Tree, layout: Layout, catalogue: Mapping[str, list[ModelFile]]
+) -> list[tuple[str, tuple[list[ModelFile], str | None]]]:
+    """The files of every name. Raises `UsageError` with all that are none, not only the first."""
+    found, wrong = [], list[str]()
+    for name in names:
+        try:
+            found.append((name, _find(name, tree, layout, catalogue)))
+        except UsageError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UsageError("; ".join(dict.fromkeys(wrong)))
+    return found
 
 
 def _find(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -142,8 +142,7 @@ def write_check(client: Client, repository: str, check: Check) -> WrittenCheck:
 
     run, first = existing(), check.annotations[:BATCH]
     if run is None:
-        body = {**_body(check, first), "head_sha": check.sha, "external_id": check.id}
-        run = client.once("POST", runs, body, CheckRun, existing)
+        run = create_check(client, repository, check, existing)
         sent = len(first)
     else:
         run = client.patch(f"{runs}/{run.id}", _body(check, ()), CheckRun)
@@ -160,6 +159,14 @@ def write_check(client: Client, repository: str, check: Check) -> WrittenCheck:
         client.once("PATCH", one, _body(check, batch), CheckRun, arrived)
         sent = expected
     return WrittenCheck(run.html_url or "", (run.app and run.app.slug) or "")
+
+
+def create_check(
+    client: Client, repository: str, check: Check, existing: Callable[[], CheckRun | None] = lambda: None
+) -> CheckRun:
+    """Create the check run with its first annotations. ``existing`` finds it after a try whose answer was lost."""
+    body = {**_body(check, check.annotations[:BATCH]), "head_sha": check.sha, "external_id": check.id}
+    return client.once("POST", f"/repos/{repository}/check-runs", body, CheckRun, existing)
 
 
 def _body(check: Check, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class Event:
 
     ``run_id`` names the run that this event's results are of, ``ran`` is how that one ended (of ``workflow_run`` only,
     otherwise empty), ``limited`` is why the token may have no right to write, ``nothing`` why there is nothing to do.
+    ``others`` are revisions to compare with where ``base`` is not to be had.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Event:
     ran: str = ""
     limited: str = ""
     nothing: str = ""
+    others: tuple[str, ...] = ()
 
     def steps(self, mode: Mode) -> tuple[Step, ...]:
         """What to do. Raises `UsageError` where this event must not do what is asked for."""
@@ -221,9 +223,10 @@ def _push(payload: _Payload, repository: str, environment: Mapping[str, str]) ->
     before, after = payload.sha("before"), payload.sha("after")
     gone = payload.maybe("deleted") is True or not after.strip("0")
     base = before
+    default = payload.text("repository.default_branch")
+    others = () if payload.maybe("ref") == f"refs/heads/{default}" else (f"origin/{default}",)
     if not before.strip("0"):  # the branch is new
-        default = payload.text("repository.default_branch")
-        base = "" if payload.maybe("ref") == f"refs/heads/{default}" else f"origin/{default}"
+        base = next(iter(others), "")
     return Event(
         name=payload.name,
         repository=repository,
@@ -232,6 +235,7 @@ def _push(payload: _Payload, repository: str, environment: Mapping[str, str]) ->
         head=after,
         run_id=_run_id(environment),
         nothing="the push removed its branch" if gone else "",
+        others=(*others, f"{after}^1"),
     )
 
 

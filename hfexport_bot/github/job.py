@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.github.answers import Comment
-from hfexport_bot.github.checks import Conclusion
+from hfexport_bot.github.checks import Check, Conclusion, create_check
 from hfexport_bot.github.client import Client, GitHubError, connect
 from hfexport_bot.github.event import SHA, Event, Mode, Origin, read_event
 from hfexport_bot.github.orders import NotObeyed, Order, take_order
@@ -133,13 +133,29 @@ def _publish(
         {
             **(values_of(report) if report else {"counts": "{}", "regressions": "[]"}),
             "conclusion": published.conclusion.value,
-            "problem": result.problem,
+            "problem": one_line(report.failure, 400) if report else result.problem,
             "check-url": published.check_url,
             "comment-url": published.comment_url,
             **{name.replace(".", "-"): str(path) for name, path in written.items()},
         },
     )
     return published
+
+
+def conclude_cancelled(environment: Mapping[str, str], name: str, make_client: MakeClient = client_of) -> None:
+    """Conclude the check of a job that is being ended: GitHub gives it some ten seconds, so this is one request."""
+    event, client = read_event(environment), make_client(environment)
+    if client is None:
+        return
+    client.patience = 2.0
+    said = "the run was cancelled"
+    create_check(
+        client,
+        event.repository,
+        Check(
+            name, event.sha, f"hfexport-bot-{event.run_id}", Conclusion.CANCELLED, said, f"{said}\n", _page(environment)
+        ),
+    )
 
 
 def answer_comment(environment: Mapping[str, str], make_client: MakeClient = client_of) -> Order | None:

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from hfexport_bot.action import INPUTS, OPTIONS, PUBLISH_OPTIONS, RUN_OPTIONS, act
+from hfexport_bot.action import act
 from hfexport_bot.cli import cli, main
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.client import RunResult
-from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, RunnerSetup
+from hfexport_bot.github.checks import conclude
+from hfexport_bot.inputs import INPUTS, OPTIONS, PUBLISH_OPTIONS, RUN_OPTIONS
+from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerSetup
 from hfexport_bot.settings import SettingsFile
 
 ROOT = Path(__file__).parents[2]
@@ -41,14 +43,19 @@ class Job:
         self.lines: list[list[str]] = []
         self.tokens: list[str | None] = []
         self.codes: dict[str, int] = {}
+        self.reasons: list[str] = []
+        self.published: Report | None = None
 
     def call(self, line: Sequence[str]) -> int:
         self.lines.append([*line])
         self.tokens.append(self.environment.get("GITHUB_TOKEN"))
+        if line[0] == "publish" and (report := Path(line[-1]) / "report.json").exists():
+            self.published = Report.model_validate_json(report.read_text())
+        self.reasons += [f"--base and {line[0]} are no good"] if line[0] in self.codes else []
         return self.codes.get(line[0], 0)
 
     def act(self) -> int:
-        return act(self.environment, self.call)
+        return act(self.environment, self.call, cli.commands, self.reasons)
 
 
 @pytest.fixture
@@ -137,8 +144,8 @@ def test_without_a_base_only_what_is_named_is_checked(job: Callable[..., Job]) -
     it = job("schedule", {}, mode="run", models="bert", tasks="generate")
     it.act()
     assert it.lines == [["check", "--tree", ".", "--out", "hfexport-out", "--task=generate", "--", "bert"]]
-    with pytest.raises(UsageError, match="give the input base, or models"):
-        job("schedule", {}, mode="run").act()
+    it = job("schedule", {}, mode="run")
+    assert (it.act(), it.lines) == (2, [])
     it = job("schedule", {}, mode="run", base="v1.0")
     it.act()
     assert it.lines[0][3:7] == ["--base", "v1.0", "--head", SHA]
@@ -147,16 +154,67 @@ def test_without_a_base_only_what_is_named_is_checked(job: Callable[..., Job]) -
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"mode": "both"}, "input mode: 'both' is none of auto, run, publish"),
         ({"install": "maybe"}, "input install: 'maybe' is neither true nor false"),
         ({"accept": "bert/*", "mode": "publish"}, "input accept: give a case and then the reason"),
+        ({"comment": "sometimes"}, "input comment: 'sometimes' is not one of 'on-finding', 'always', 'never'"),
+        ({"backends": "onnx tensorrt", "seconds": "x"}, "input backends: 'tensorrt' is not one of 'dynamo'"),
+        ({"backends": "x", "seconds": "nan"}, "; input seconds: nan is no number"),
+        ({"max_models": "-1", "mode": "run"}, "input max-models: -1 is not in the range"),
+        ({"out": "link"}, "input out: link leads through a link to"),
     ],
 )
-def test_wrong_inputs_are_one_clear_error(job: Callable[..., Job], inputs: dict[str, str], message: str) -> None:
+def test_wrong_inputs_are_one_clear_error_of_the_check_and_nothing_runs(
+    job: Callable[..., Job], tmp_path: Path, capsys: Any, inputs: dict[str, str], message: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     it = job("pull_request", PULL, **inputs)
-    with pytest.raises(UsageError, match=message):
+    assert it.act() == 2
+    assert message in capsys.readouterr().err
+    assert [line[0] for line in it.lines] == ([] if inputs.get("mode") == "run" else ["publish"])
+    left = it.published or Report.model_validate_json((tmp_path / "hfexport-out" / "report.json").read_text())
+    assert message in left.failure
+    assert left.head.sha == OTHER
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_wrong_mode_is_one_clear_error(job: Callable[..., Job]) -> None:
+    with pytest.raises(UsageError, match="input mode: 'both' is none of auto, run, publish"):
+        job("pull_request", PULL, mode="both").act()
+
+
+@pytest.mark.parametrize("mode", ["auto", "run"])
+def test_why_a_run_failed_reaches_the_stage_that_publishes(job: Callable[..., Job], tmp_path: Path, mode: str) -> None:
+    it = job("pull_request", PULL, mode=mode)
+    it.codes = {"run": 2}
+    assert it.act() == 2
+    left = Report.model_validate_json((tmp_path / "hfexport-out" / "report.json").read_text())
+    assert left.failure == "input base and run are no good"
+    assert (it.published == left) == (mode == "auto")
+
+
+def test_a_push_is_compared_with_the_first_revision_that_is_there(
+    job: Callable[..., Job], repository: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = repository.commit({"a": "1"})
+    second = repository.commit({"a": "2"})
+    monkeypatch.chdir(repository.path)
+
+    def base_of(before: str, after: str, branch: str) -> str:
+        payload = {"before": before, "after": after, "ref": f"refs/heads/{branch}"}
+        it = job("push", payload | {"repository": {"default_branch": "main"}}, mode="run", out="there")
         it.act()
-    assert it.lines == []
+        return it.lines[0][4] if it.lines else ""
+
+    assert base_of(first, second, "main") == first
+    assert base_of(OTHER, second, "main") == base_of("0" * 40, second, "main") == f"{second}^1"
+    assert base_of(OTHER, second, "topic") == f"{second}^1"
+    repository.git("update-ref", "refs/remotes/origin/main", first)
+    assert base_of(OTHER, second, "topic") == base_of("0" * 40, second, "topic") == "origin/main"
+    assert base_of("0" * 40, first, "main") == ""
+    left = Report.model_validate_json((repository.path / "there" / "report.json").read_text())
+    assert conclude(left).value == "neutral"
+    assert "no commit before it" in left.not_run[0].reason
 
 
 def test_a_changes_own_code_never_runs_with_a_token_that_writes(job: Callable[..., Job]) -> None:
@@ -173,8 +231,7 @@ def test_a_report_that_the_change_brought_is_none(job: Callable[..., Job], tmp_p
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for out in ("link", "link/below"):
-        with pytest.raises(UsageError, match="leads through a link"):
-            job("pull_request", PULL, mode="run", out=out).act()
+        assert job("pull_request", PULL, mode="run", out=out).act() == 2
 
 
 def test_a_run_on_a_real_event_leaves_outputs_and_a_summary(

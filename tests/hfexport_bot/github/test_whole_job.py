@@ -106,4 +106,35 @@ def test_a_run_that_fails_concludes_the_check(start: Start, github: GitHub, merg
     assert start("pull_request", of_head(pull_request(), head), merge, engine="none", token=github.token) == 2
     (check,) = github.checks
     assert check["conclusion"] == "failure"
-    assert "the run ended before it could write one" in check["output"]["title"]
+    assert "input engine: 'none' is not one of 'own', 'repo', 'both', 'auto'" in check["output"]["summary"]
+
+
+def test_why_a_run_failed_goes_from_the_one_stage_to_the_other(
+    start: Start, github: GitHub, merged: tuple[str, str], tmp_path: Path
+) -> None:
+    head, merge = merged
+    github.pull(7, head, "fork/zoo")
+    given = {"models": "a nothing nowhere", "mode": "run"}
+    assert start("pull_request", of_head(pull_request("fork/zoo"), head), merge, **given) == 2
+    assert (
+        start("workflow_run", of_head(event("workflow-run-completed", WORKFLOW_RUN), head), merge, token="a-token") == 0
+    )
+    (check,) = github.checks
+    for text in (check["output"]["summary"], read_outputs((tmp_path / "outputs").read_text())["problem"]):
+        assert "unknown model 'nothing'" in text
+        assert "unknown model 'nowhere'" in text
+    assert check["conclusion"] == "failure"
+
+
+def test_a_job_that_is_ended_concludes_its_check_in_one_request(
+    start: Start, github: GitHub, merged: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, merge = merged
+
+    def end(*_: Any, **__: Any) -> RunResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(globals(), "breaks_on_head", end)
+    assert start("pull_request", of_head(pull_request(), head), merge, backends="onnx", token=github.token) == 130
+    assert github.requests == [f"POST /repos/{REPOSITORY}/check-runs"]
+    assert [(each["conclusion"], each["head_sha"]) for each in github.checks] == [("cancelled", head)]
