@@ -24,7 +24,7 @@ _SWITCH = "test_torch_exportable"
 _WHOLE_TABLES = re.compile(r"tests/exporters/\w+\.py")
 _MODEL_TEST = re.compile(r"tests/models/(?P<model>[^/]+)/test_modeling_\w+\.py")
 #: What a change does to an entry.
-Change = Literal["added", "removed"]
+Change = Literal["added", "removed", "expired"]
 
 _CLASS_NAME = re.compile(r"[A-Z]\w*")
 

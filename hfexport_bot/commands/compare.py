@@ -242,7 +242,7 @@ def _expectations(
     if any(case.id.engine is Engine.REPO for case in planned):
         paths = expectation_files({*base.blobs(), *head.blobs()}, {case.id.model for case in planned})
         entries = [(*own, *read_expectations(tree, paths)) for own, tree in zip(entries, (base, head), strict=True)]
-    return Expectations(*entries)
+    return Expectations(*entries, _expired(plan, around))
 
 
 def _changed_entries(
@@ -253,7 +253,13 @@ def _changed_entries(
         of_accepted(in_force(each, around.today)[0]) for each in (plan.settings.accepted, plan.settings.head_accepted)
     ]
     theirs = plan.layout is Layout.TRANSFORMERS and plan.settings.engine is not EngineChoice.OWN
-    return [*changed_accepted(*sides), *(entry_changes(base, head) if theirs else ())]
+    changed = changed_accepted(*sides, _expired(plan, around))
+    return [*changed, *(entry_changes(base, head) if theirs else ())]
+
+
+def _expired(plan: Plan, around: Surroundings) -> frozenset[str]:
+    """The ids of head's accepted findings whose last day is past."""
+    return frozenset(entry.id for entry in in_force(plan.settings.head_accepted, around.today)[1])
 
 
 def _as_given(git: Git, repo: Path) -> str:

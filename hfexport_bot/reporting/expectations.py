@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hfexport_bot.reporting.summary import plural
 from hfexport_bot.schema import CaseReport, OutcomeKind, Report
-from hfexport_bot.verdicts.expectations import NOT_NEEDED, TELLS_NOTHING
+from hfexport_bot.verdicts.expectations import ENDED, NOT_NEEDED, TELLS_NOTHING
 
 NOT_TRIED = "not tried"
 
@@ -44,7 +44,7 @@ def _said(change: str, cases: list[CaseReport]) -> str:
     failing = sum(case.outcome is not OutcomeKind.PASS for case in cases)
     count = f"{failing:,} of {plural(len(cases), 'case')}"
     do = "does" if failing == 1 else "do"
-    if change == "removed":
+    if change in ENDED:
         passing = f"{plural(len(cases), 'case')} of it {'passes' if len(cases) == 1 else 'pass'}"
         return f"{count} still {do} not pass" if failing else passing
     return f"{count} {do} not pass" if failing else NOT_NEEDED

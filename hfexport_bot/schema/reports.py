@@ -49,11 +49,12 @@ class Blame(Record):
 
 
 class Expected(Record):
-    """An entry by which the repository expects a case to fail, and what the change does to it."""
+    """An entry by which the repository expects a case to fail, and what the change does to it: ``expired`` is one that
+    head still has, with a last day that is past."""
 
     entry: Said
     reason: Said = ""
-    change: Literal["in force", "added", "removed"]
+    change: Literal["in force", "added", "removed", "expired"]
 
 
 class Try(Record):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal
 
 from hfexport_bot.changes.expectations import Change, Expectation
 from hfexport_bot.schema import CaseId, Expected, Outcome, OutcomeKind
@@ -16,10 +16,11 @@ NOT_NEEDED = "the entry is not needed: it passes"
 
 @dataclass(frozen=True)
 class Expectations:
-    """Both sides' entries, those that have expired left out."""
+    """Both sides' entries, those that have expired left out; ``expired`` names head's of the settings that have."""
 
     base: Sequence[Expectation] = ()
     head: Sequence[Expectation] = ()
+    expired: frozenset[str] = frozenset()
 
     def of(self, case: CaseId) -> Expected | None:
         """The entry that a case is expected to fail by, and what the change does to it.
@@ -28,12 +29,15 @@ class Expectations:
         """
         before, now = _covering(case, self.base), _covering(case, self.head)
         if before is not None:
-            return _expected(before, "in force" if now else "removed")
+            return _expected(before, "in force" if now else _end(before, self.expired))
         return _expected(now, "added") if now else None
 
 
 #: Outcomes by which an entry for a failure was not tried.
 TELLS_NOTHING = frozenset({OutcomeKind.UNAVAILABLE, OutcomeKind.NONDETERMINISTIC})
+
+#: What a change makes of an entry whose cases then have to pass.
+ENDED = frozenset({"removed", "expired"})
 
 #: Begins the name of an entry of the settings.
 IN_SETTINGS = "accepted"
@@ -47,11 +51,18 @@ def of_accepted(entries: Iterable[AcceptedEntry]) -> tuple[Expectation, ...]:
     return tuple(Expectation(IN_SETTINGS, each.id, each.reason, each.id) for each in entries)
 
 
-def changed_accepted(base: Sequence[Expectation], head: Sequence[Expectation]) -> Iterable[tuple[Expectation, Change]]:
-    """The entries of the settings that a change adds or removes."""
-    for entries, others, change in ((base, head, "removed"), (head, base, "added")):
-        names = {each.name for each in others}
-        yield from ((each, cast(Change, change)) for each in entries if each.name not in names)
+def changed_accepted(
+    base: Sequence[Expectation], head: Sequence[Expectation], expired: frozenset[str] = frozenset()
+) -> Iterator[tuple[Expectation, Change]]:
+    """The entries of the settings that a change adds, removes or lets expire; ``expired`` names those of head."""
+    before, now = ({each.name for each in entries} for entries in (base, head))
+    yield from ((each, _end(each, expired)) for each in base if each.name not in now)
+    yield from ((each, "added") for each in head if each.name not in before)
+
+
+def _end(entry: Expectation, expired: frozenset[str]) -> Literal["removed", "expired"]:
+    """How an entry that is no longer in force came to that."""
+    return "expired" if entry.where == IN_SETTINGS and entry.name in expired else "removed"
 
 
 def untried(changed: Iterable[tuple[Expectation, Change]], cases: Collection[CaseId]) -> tuple[Expected, ...]:
@@ -61,7 +72,7 @@ def untried(changed: Iterable[tuple[Expectation, Change]], cases: Collection[Cas
 
 def must_pass(expected: Expected | None, head: Outcome | None) -> bool:
     """Whether a case has to pass since its entry was removed; what could not be tried on head tells nothing."""
-    return expected is not None and expected.change == "removed" and head is not None and head.kind not in TELLS_NOTHING
+    return expected is not None and expected.change in ENDED and head is not None and head.kind not in TELLS_NOTHING
 
 
 def is_accepted(by_settings: bool, expected: Expected | None) -> bool:
@@ -75,8 +86,9 @@ def said_of(expected: Expected, head: Outcome | None) -> tuple[str, ...]:
         return ()
     passes = head.kind is OutcomeKind.PASS
     entry = f"{expected.entry}: {expected.reason}" if expected.reason else expected.entry
-    if expected.change == "removed":
-        return (f"its expectation was removed by this change{', and it passes' if passes else ''}: {entry}",)
+    if expected.change in ENDED:
+        ended = "expired" if expected.change == "expired" else "was removed"
+        return (f"its expectation {ended} by this change{', and it passes' if passes else ''}: {entry}",)
     if expected.change == "added":
         return (f"{NOT_NEEDED}: {entry}" if passes else f"this change expects it to fail: {entry}",)
     return () if passes else (f"expected to fail: {entry}",)

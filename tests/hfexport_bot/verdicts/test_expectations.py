@@ -12,7 +12,7 @@ from hfexport_bot.reporting.markdown import render
 from hfexport_bot.schema import Backend, CaseId, CaseReport, Engine, Expected, Outcome, OutcomeKind, Report, Revision
 from hfexport_bot.settings import AcceptedEntry
 from hfexport_bot.verdicts.compare import make_cases
-from hfexport_bot.verdicts.expectations import Expectations, of_accepted
+from hfexport_bot.verdicts.expectations import Expectations, changed_accepted, of_accepted
 
 CASE = CaseId(model="a", class_name="AModel", backend=Backend.ONNX, engine=Engine.REPO)
 ENTRY = Expectation('EXPORT_SKIPS["onnx"]', "AModel", "no kernel", "*/AModel/*@repo", frozenset({"onnx"}))
@@ -68,6 +68,18 @@ def test_a_finding_that_is_no_longer_accepted_must_pass_too() -> None:
     assert case.verdict == "regression"
     assert "its expectation was removed by this change: accepted (a/*): later" in case.details
     assert judged(PASS, FAIL, Expectations(accepted, accepted)).verdict == "known"
+
+
+def test_a_finding_that_head_lets_expire_is_not_told_as_removed() -> None:
+    accepted = of_accepted([AcceptedEntry(id="a/*", reason="later")])
+    case = judged(FAIL, FAIL, Expectations(accepted, (), frozenset({"a/*"})))
+    assert case.verdict == "regression"
+    assert "its expectation expired by this change: accepted (a/*): later" in case.details
+    report = Report(command="run", base=Revision(name="b"), head=Revision(name="h"), cases=(case,))
+    assert [line.said for line in expectation_lines(report)] == ["expired: 1 of 1 case still does not pass"]
+    changes = changed_accepted(accepted, of_accepted([AcceptedEntry(id="b/*", reason="new")]), frozenset({"a/*"}))
+    assert [(entry.name, change) for entry, change in changes] == [("a/*", "expired"), ("b/*", "added")]
+    assert [change for _, change in changed_accepted(accepted, ())] == ["removed"]
 
 
 def test_the_report_tells_what_came_and_went() -> None:
