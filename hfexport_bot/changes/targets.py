@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
@@ -22,7 +23,7 @@ from hfexport_bot.changes.modeling import (
 from hfexport_bot.changes.selection import AffectedModule
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Layout
+from hfexport_bot.schema import Backend, Layout, Shapes, Task
 
 _WANTED = "a model class derives from transformers' PreTrainedModel and has a forward"
 _CLASS = re.compile(rb"^class (\w+)", re.MULTILINE)
@@ -115,6 +116,41 @@ def unknown_names(names: Iterable[str], tree: Tree, layout: Layout) -> tuple[str
     classes = (found.decode() for path in paths for found in _CLASS.findall(tree.read(path) or b""))
     known = {file.model for files in catalogue.values() for file in files} | set(classes)
     return tuple(f"{name}{_nearest(name, known)}" for name in names if name not in known)
+
+
+def globs_of_no_class(globs: Iterable[str], trees: Iterable[Tree], layout: Layout) -> dict[str, str]:
+    """Those of some globs over case ids that match none of any class in a modeling file of some trees, each with what
+    it may have meant: an id with a class that it names, or else any id, if there is one."""
+    left = list(dict.fromkeys(globs))
+    owners: dict[tuple[str, str], None] = {}
+    for tree in trees if left else ():
+        files = {file for found in _catalogue(tree, layout).values() for file in found}
+        for file in sorted(files, key=lambda each: each.path):
+            # In a checkout, a model's name tells which of its hundreds of files to read.
+            if layout is not Layout.TRANSFORMERS or any(_may_be_of(glob, file.model) for glob in left):
+                names = _CLASS.findall(tree.read(file.path) or b"")
+                owners |= dict.fromkeys((file.model, name.decode()) for name in names)
+        left = [glob for glob in left if not any(_covers(glob, *owner) for owner in owners)]
+    return {glob: _meant(glob, list(owners)) for glob in left}
+
+
+def _may_be_of(glob: str, model: str) -> bool:
+    first, slash, _ = glob.partition("/")
+    return not slash or fnmatchcase(model, first)
+
+
+def _covers(glob: str, model: str, name: str) -> bool:
+    plain = re.sub(r"[+@][^/]*$", "*", glob)  # whichever variant and engine
+    kinds = ("/".join(kind) for kind in itertools.product(Backend, Shapes, Task))
+    return any(fnmatchcase(f"{model}/{name}/{kind}", plain) for kind in kinds)
+
+
+def _meant(glob: str, owners: Sequence[tuple[str, str]]) -> str:
+    named = [owner for owner in owners if owner[1] in glob.split("/")]
+    model, name = next(iter(named or owners), ("", ""))
+    if named:
+        return f"did you mean {model}/{name}/*?"
+    return f"ids are like {model}/{name}/{Backend.ONNX}/{Shapes.DYNAMIC}/{Task.FORWARD}" if name else ""
 
 
 def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:

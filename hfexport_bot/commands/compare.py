@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hfexport_bot.audit import Trials
@@ -22,7 +23,7 @@ from hfexport_bot.changes.layout import EXPORTERS, MODELS_FOLDER, detect_layout
 from hfexport_bot.changes.place import as_given, has_exporters
 from hfexport_bot.changes.revisions import find_pair
 from hfexport_bot.changes.selection import Selection
-from hfexport_bot.changes.targets import resolve_on_both
+from hfexport_bot.changes.targets import globs_of_no_class, resolve_on_both
 from hfexport_bot.changes.tree import GitTree, Tree
 from hfexport_bot.commands.auditing import ASIDE, ChangeAudit
 from hfexport_bot.commands.detect import select_changes
@@ -49,6 +50,7 @@ from hfexport_bot.schema import Engine, EngineChoice, Layout, Report, Revision, 
 from hfexport_bot.settings import (
     Hooks,
     Overrides,
+    Settings,
     combine,
     concerning,
     in_force,
@@ -117,7 +119,12 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
         cases=taken.planned,
         shards=pack(taken.planned, recorded_seconds(reports), shards),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
-        notes=(*selection.notes, *late, *_lost_exporters(engines, layout, base_tree, head_tree)),
+        notes=(
+            *selection.notes,
+            *late,
+            *_idle(settings, every, base_tree, head_tree, layout),
+            *_lost_exporters(engines, layout, base_tree, head_tree),
+        ),
         sample=taken.sample,
         rerun=rerun_of(_as_given(git, repo), overrides, pair.head),
         modules=tuple(sorted({file.module for file in files})),
@@ -242,7 +249,7 @@ def _expectations(
     if any(case.id.engine is Engine.REPO for case in planned):
         paths = expectation_files({*base.blobs(), *head.blobs()}, {case.id.model for case in planned})
         entries = [(*own, *read_expectations(tree, paths)) for own, tree in zip(entries, (base, head), strict=True)]
-    return Expectations(*entries, _expired(plan, around))
+    return Expectations(entries[0], entries[1], _expired(plan, around))
 
 
 def _changed_entries(
@@ -253,7 +260,7 @@ def _changed_entries(
         of_accepted(in_force(each, around.today)[0]) for each in (plan.settings.accepted, plan.settings.head_accepted)
     ]
     theirs = plan.layout is Layout.TRANSFORMERS and plan.settings.engine is not EngineChoice.OWN
-    changed = changed_accepted(*sides, _expired(plan, around))
+    changed = changed_accepted(sides[0], sides[1], _expired(plan, around))
     return [*changed, *(entry_changes(base, head) if theirs else ())]
 
 
@@ -279,6 +286,16 @@ def _commits(git: Git, plan: Plan) -> tuple[str, str]:
                 "the commit that was planned, with its base (actions/checkout: fetch-depth)"
             )
     return shas
+
+
+def _idle(settings: Settings, planned: Sequence[PlannedCase], base: Tree, head: Tree, layout: Layout) -> Iterator[str]:
+    """A note on each accepted finding of head that is for no class of either side, and so for nothing."""
+    ids = [str(case.id) for case in planned]
+    globs = [entry.id for entry in settings.head_accepted if not any(fnmatchcase(each, entry.id) for each in ids)]
+    example = f"ids are like {ids[0]}" if ids else ""
+    for glob, found in globs_of_no_class(globs, (head, base), layout).items():
+        meant = found or example
+        yield f"the accepted finding '{glob}' is for no class of either side" + (f": {meant}" if meant else "")
 
 
 def _lost_exporters(engines: Engines, layout: Layout, base: Tree, head: Tree) -> tuple[str, ...]:

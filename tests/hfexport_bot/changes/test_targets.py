@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.targets import every_model, resolve_on_both, resolve_targets
+from hfexport_bot.changes.targets import every_model, globs_of_no_class, resolve_on_both, resolve_targets
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -42,6 +42,24 @@ def test_a_class_is_looked_for_in_all_files_of_its_model() -> None:
     assert find("data2vec/Data2VecTextModel") == {
         "transformers.models.data2vec.modeling_data2vec_text": ("Data2VecTextModel",)
     }
+
+
+def test_a_glob_that_is_for_no_class_is_told_with_what_it_may_have_meant() -> None:
+    head = MappingTree({"zoo/modeling_known.py": model("Knowner"), "zoo/modeling_bad.py": "class Bad(X):\n  def ("})
+    base = MappingTree({"zoo/modeling_old.py": model("Old")})
+    good = ("*", "zoo/*", "*/Knowner/*", "zoo/modeling_known/Knowner/onnx/dynamic/forward", "*/Old/*", "*/Bad/*")
+    variants = ("*/Knowner/onnx/*+eager_attention@repo", "*/Knowner/*@repo")
+    assert globs_of_no_class([*good, *variants], (head, base), Layout.MODELING) == {}
+    assert globs_of_no_class(["zoo/Knowner/*", "*/Typo/*"], (head, base), Layout.MODELING) == {
+        "zoo/Knowner/*": "did you mean zoo/modeling_known/Knowner/*?",
+        "*/Typo/*": "ids are like zoo/modeling_bad/Bad/onnx/dynamic/forward",
+    }
+    assert globs_of_no_class(["x/*"], (MappingTree({}),), Layout.MODELING) == {"x/*": ""}
+    checkout = ["bert/BertModel/*", "data2vec/*", "*/Data2VecTextModel/onnx/*", "bert/BartModel/*", "bart/BertModel/*"]
+    assert list(globs_of_no_class(checkout, (CHECKOUT,), Layout.TRANSFORMERS)) == [
+        "bert/BartModel/*",
+        "bart/BertModel/*",
+    ]
 
 
 def test_models_of_two_revisions_have_the_classes_of_each() -> None:
