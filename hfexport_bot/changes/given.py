@@ -91,28 +91,44 @@ def _only_reads(node: ast.AST) -> bool:
 def needed_for(function: _Function, word: str) -> tuple[Given, ...] | None:
     """What must be given for a function to get to code that names something, nothing where it may in any case; None
     where it does not name it."""
-    asked = _asked_before(function, word, frozenset())
+    asked = _asked_before(function).get(word)
     if asked is None:
         return None
-    defaults = defaults_of(function)
-    for name in sorted(asked & {*defaults, *_PROPERTIES}):
-        known = {name: defaults[name]} if name in defaults else {}
-        properties = {} if known else {name: _PROPERTIES[name]}
-        if word not in names_in(folded(function, known, properties, {})):
+    for name in sorted(asked):
+        if word not in _named_without(function, name):
             return (_given(name, _place(function, name)),)
     return ()
 
 
-def _asked_before(node: ast.AST, word: str, asked: frozenset[str]) -> frozenset[str] | None:
-    """The names and attributes that conditions around every mention of a word ask about; None where it is not."""
-    if named(node) == word:
-        return asked
-    inner = [(child, asked) for child in ast.iter_child_nodes(node)]
-    if isinstance(node, ast.If | ast.IfExp):
-        within = asked | {*names_in(node.test)}
-        inner = [(child, asked if child is node.test else within) for child in ast.iter_child_nodes(node)]
-    found = [each for child, known in inner if (each := _asked_before(child, word, known)) is not None]
-    return frozenset.intersection(*found) if found else None
+@cache
+def _asked_before(function: _Function) -> Mapping[str, frozenset[str]]:
+    """All that a function names, each with what conditions around every mention ask about: optional arguments and
+    properties."""
+    optional = frozenset((*defaults_of(function), *_PROPERTIES)).intersection(names_in(function))
+    if not optional:
+        return dict.fromkeys(names_in(function), optional)
+    found: dict[str, frozenset[str]] = {}
+    waiting: list[tuple[ast.AST, frozenset[str]]] = [(function, frozenset())]
+    while waiting:
+        node, asked = waiting.pop()
+        if word := named(node):
+            found[word] = found.get(word, asked) & asked
+        within = asked
+        if isinstance(node, ast.If | ast.IfExp):
+            within |= optional.intersection(names_in(node.test))
+            waiting.append((node.test, asked))
+        test = getattr(node, "test", None) if within is not asked else None
+        waiting += [(child, within) for child in ast.iter_child_nodes(node) if child is not test]
+    return found
+
+
+@cache
+def _named_without(function: _Function, name: str) -> frozenset[str]:
+    """What a function names where an argument is not given, or a property does not hold."""
+    defaults = defaults_of(function)
+    known = {name: defaults[name]} if name in defaults else {}
+    properties = {} if known else {name: _PROPERTIES[name]}
+    return frozenset(names_in(folded(function, known, properties, {})))
 
 
 def handed_on(nodes: Sequence[ast.AST], target: str, when: Sequence[Given]) -> Sequence[Given] | None:
@@ -151,9 +167,16 @@ def _given(name: str, place: int | None) -> Given:
 
 
 @cache
+def _inside(node: ast.AST) -> Sequence[ast.AST]:
+    """The parts of some code that tell what it calls and writes."""
+    kinds = (ast.Call, ast.ClassDef, ast.Name, ast.Attribute, ast.Constant)
+    return [each for each in ast.walk(node) if isinstance(each, kinds)]
+
+
+@cache
 def _keys(node: ast.AST) -> frozenset[str]:
     """What code may write as a key of a mapping."""
-    nodes = [*ast.walk(node)]
+    nodes = _inside(node)
     strings = (each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
     calls = (each for each in nodes if isinstance(each, ast.Call) and _name(each.func) in ("dict", "update"))
     return frozenset((*strings, *(keyword.arg or "" for call in calls for keyword in call.keywords)))
@@ -163,7 +186,7 @@ def _keys(node: ast.AST) -> frozenset[str]:
 def _calls_of(node: ast.AST, target: str) -> tuple[ast.Call, ...]:
     """The calls of a function or class, of what derives from it as ``super()`` too; any call where it is not called by
     its name."""
-    nodes = [*ast.walk(node)]
+    nodes = _inside(node)
     calls = [each for each in nodes if isinstance(each, ast.Call)]
     called = [each for each in calls if _name(each.func) in (target, "__init__")]
     aside = {id(each.func) for each in called}

@@ -34,11 +34,13 @@ class Guards:
         self._definitions = cache(lambda source, name: tuple(_find_definitions(source, name)))
         self._nodes = cache(lambda path, name, part: tuple(self._find_nodes(path, name, part)))
         self._folders_saying = cache(self._find_saying)
+        self._near = cache(self._find_near)
 
     def followed(self, node: Node, use: Use, arrived: Node) -> Node | None:
         """Where a use of a node leads to, with what must be given for it; None where it is not given."""
         target = node.definition if node.part.startswith("[") else node.part or node.definition
-        when = self._of_use(use, target)
+        # Most of a walk leads through tables of the auto classes, whose entries are no code.
+        when = self._of_use(use, target) if policy.is_shared(use.path) else ()
         if when:
             return arrived._replace(when=when)
         return self._carried(node, target, use, arrived) if node.when else arrived
@@ -46,7 +48,7 @@ class Guards:
     def _find_of_use(self, use: Use, target: str) -> tuple[Given, ...]:
         """What must be given for a part of the shared code to get to what it names; nothing where it may always."""
         whole_class = not use.part and self._graph.kind(use.path, use.definition) == "class"
-        if whole_class or not policy.is_shared(use.path):
+        if whole_class:
             return ()
         nodes = self._nodes(*use[:3])
         sides = [needed_for(node, target) if isinstance(node, _Function) else () for node in nodes]
@@ -74,9 +76,11 @@ class Guards:
     def is_said(self, path: str, when: Sequence[Given]) -> bool:
         """Whether the files of a model, those of its tests, of models that use its code, or of those that its
         configurations derive from name what must be given."""
-        folder = _folder(path)
-        near = {folder, *self._naming.borrowers(folder), *self._above.get(folder, ())}
+        near = self._near(_folder(path))
         return any(not self._folders_saying(given.name).isdisjoint(near) for given in when)
+
+    def _find_near(self, folder: str) -> frozenset[str]:
+        return frozenset((folder, *self._naming.borrowers(folder), *self._above.get(folder, ())))
 
     @cached_property
     def _above(self) -> Mapping[str, set[str]]:
@@ -93,15 +97,17 @@ class Guards:
 
     def _find_saying(self, word: str) -> frozenset[str]:
         """The folders of models in whose files, or those of its tests, a word is written as a key or an argument."""
-        plain = word.encode()
-        written = re.compile(rb"\b%b\s*(?::[^=\n]*)?=(?!=)|[\"']%b[\"']" % (plain, plain))
+        # It begins with the word, which makes the search several times as quick.
+        written = re.compile(rb"%b(?:(?<![\w]%b)\s*(?::[^=\n]*)?=(?!=)|(?<=[\"']%b)[\"'])" % ((word.encode(),) * 3))
         return frozenset(
-            _folder(path)
-            for path, sources in self._of_models.items()
-            if any(plain in source and written.search(source) for source in sources)
+            _folder(path) for path, sources in self._of_models.items() if any(map(written.search, sources))
         )
 
     # -- sources -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _blobs(self) -> Sequence[tuple[StoredTree, Mapping[str, str]]]:
+        return [(tree, tree.blobs()) for tree in self._trees]
 
     @cached_property
     def _of_models(self) -> Mapping[str, Sequence[bytes]]:
@@ -109,8 +115,8 @@ class Guards:
         wanted = {path for path in self._graph.modules.facts if self._is_of_a_model(path)}
         found: dict[str, list[bytes]] = {}
         known: dict[str, bytes] = {}
-        for tree in self._trees:
-            blobs = {path: blob for path, blob in tree.blobs().items() if path in wanted}
+        for tree, files in self._blobs:
+            blobs = {path: blob for path, blob in files.items() if path in wanted}
             known |= tree.contents(sorted({*blobs.values()} - known.keys()))
             for path, blob in blobs.items():
                 if (source := known.get(blob)) is not None and source not in found.get(path, ()):
@@ -120,7 +126,12 @@ class Guards:
     def _find_sources(self, path: str) -> Sequence[bytes]:
         if self._is_of_a_model(path):
             return self._of_models.get(path, ())
-        return [*dict.fromkeys(source for tree in self._trees if (source := tree.read(path)) is not None)]
+        found: dict[str, bytes] = {}
+        for tree, blobs in self._blobs:
+            blob = blobs.get(path)
+            if blob is not None and blob not in found:
+                found |= tree.contents([blob])
+        return [*found.values()]
 
     def _find_nodes(self, path: str, name: str, part: str) -> Iterator[ast.AST]:
         """The code of a part of a definition, in each version of its file."""

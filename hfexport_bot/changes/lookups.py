@@ -105,7 +105,7 @@ class Lookups:
     @cached_property
     def _auto_lookups(self) -> Sequence[tuple[str, str]]:
         """The folders that look entries of the auto classes' tables up, each with the key where it is written there. A
-        table elsewhere that takes them over, an empty folder, may be asked for any."""
+        table elsewhere that takes them over on an exported path, an empty folder, may be asked for any."""
         found: set[tuple[str, str]] = set()
         for path, versions in self._graph.modules.facts.items():
             names = {name for facts in versions for name in facts.rows} if path.startswith(policy.AUTO) else ()
@@ -113,6 +113,6 @@ class Lookups:
                 for use, literal, how in self.of_table(path, name):
                     if how is How.ASKED:
                         found.add((use.path.rpartition("/")[0], use.after if literal else ""))
-                    elif not use.path.startswith(policy.AUTO):
+                    elif not use.path.startswith(policy.AUTO) and not policy.is_behind_boundary(*use[:3]):
                         found.add(("", use.after if literal else ""))
         return sorted(found)

@@ -101,7 +101,7 @@ _PLAN = re.compile(r"(?:base_model|)_(?:tp|pp|ep|fsdp)_plan")
 _BOUNDARY_FILES = (
     *("quantizers/", "core_model_loading.py", "conversion_mapping.py", "modeling_gguf_pytorch_utils.py"),
     *("safetensors_conversion.py", "dynamic_module_utils.py", "pipelines/", "cli/", "trainer", "training_args"),
-    *("loss/", "exporters/", "model_debugging_utils.py"),
+    *("loss/", "exporters/", "model_debugging_utils.py", "data/", "modelcard.py"),
     # Attention of other devices, and that of continuous batching.
     *("integrations/flash_attention.py", "integrations/flash_paged.py", "integrations/sdpa_paged.py"),
     *("integrations/eager_paged.py", "generation/continuous_batching/"),

@@ -34,7 +34,7 @@ class Processors:
 
     def asked_for_by(self, path: str, name: str) -> Iterator[tuple[str, str]]:
         """The configurations of models that have the settings by which a processor is built."""
-        if any(use.part == BUILDS for use in self._graph.users(path, name)) and self.is_optional(name):
+        if self.is_optional(name) and any(use.part == BUILDS for use in self._graph.users(path, name)):
             for file, versions in self._graph.modules.facts.items():
                 for owner, row in ((owner, row) for facts in versions for owner, row in facts.rows.items()):
                     named = row[0] == "class" and file.startswith(policy.MODELS) and owner.endswith("Config")

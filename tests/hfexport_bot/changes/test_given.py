@@ -346,3 +346,10 @@ def test_what_is_set_behind_the_boundary_alone_affects_nothing() -> None:
     assert not_run(selection)[f"{utils}:PreTrainedModel.__init__"] == NOT_EXPORTED
     assert affected(run({utils: (plan, "self._tp_plan = self.spread(config)")})) == ALL
     assert affected(run({utils: (plan, f"{plan}\n        self.plan = 1")})) == ALL
+
+
+def test_folding_leaves_the_function_as_it_was() -> None:
+    whole = function("def f(p=None):\n    if p: x = 1\n    else:\n        with p: x = [p]\n    return p, x")
+    before = ast.dump(whole)
+    folded(whole, defaults_of(whole), {}, {})
+    assert ast.dump(whole) == before
