@@ -149,7 +149,11 @@ def run_planned(
 ) -> SessionResult:
     """Run cases, watched, on the sides that have a setup; see `run_session`."""
     setups: dict[SideName, RunnerSetup] = {"head": head} if base is None else {"base": base, "head": head}
-    trees = {side: Path(each.tree) for side, each in setups.items() if each.tree and each.layout is Layout.TRANSFORMERS}
+    trees = {  # a single folder of the user's own may be worked in meanwhile
+        side: Path(each.tree)
+        for side, each in setups.items()
+        if each.tree and (base is not None or each.layout is Layout.TRANSFORMERS)
+    }
     before = {side: manifest(tree) for side, tree in trees.items()}
     with temporary_folder() if base is not None else nullcontext(None) as exchange:
         result = run_session(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, NotRun, OutcomeKind, Report, Rerun
+from hfexport_bot.schema import CaseId, NotRun, Outcome, OutcomeKind, Report, Rerun
 from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry, Overrides, Settings
 
 #: Why cases were not run.
@@ -44,9 +44,8 @@ def runner_notes(result: SessionResult) -> tuple[str, ...]:
     what it wrote."""
     lacking = f"code under test ran without {'; without '.join(result.unprotected)}"
     written = (
-        f"{side}'s code wrote to its own files while it ran ({', '.join(files[:_SHOWN])}"
-        f"{f' and {len(files) - _SHOWN} more' if len(files) > _SHOWN else ''}): cases that ran after may not be of the "
-        "code that was asked for"
+        f"{side}'s own files were changed while it ran ({_some(files)}): cases that ran after may not be of the code "
+        "that was asked for"
         for side, files in result.written.items()
     )
     return (*([lacking] if result.unprotected else []), *written)
@@ -55,14 +54,14 @@ def runner_notes(result: SessionResult) -> tuple[str, ...]:
 def _not_again(late: Sequence[CaseId]) -> Iterator[str]:
     """A note on the cases that came to another end than on base, and that no rerun has confirmed."""
     if late:
-        named = ", ".join(map(str, late[:_SHOWN])) + (f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else "")
+        named = _some(list(map(str, late)))
         count = "1 case that" if len(late) == 1 else f"{len(late)} cases that"
         yield f"no time was left within budget-minutes to run again {count} came to another end than on base: {named}"
 
 
 def failure_of(result: SessionResult) -> str:
-    """A run in which no runner worked, or no case came past the repository's case function, says nothing of the
-    change, whatever its verdicts add up to."""
+    """A run in which no runner worked, no case came past the repository's case function, or base's files were changed
+    and its failures with them, says nothing of the change, whatever its verdicts add up to."""
     if result.interrupted:
         return INTERRUPTED
     if result.ran and len(result.fatal) == len(result.ran):
@@ -70,7 +69,25 @@ def failure_of(result: SessionResult) -> str:
     outcomes = [*result.base.values(), *result.head.values()]
     if outcomes and all(each.kind is OutcomeKind.ERROR and each.error_type == "HookError" for each in outcomes):
         return outcomes[0].message
+    if files := result.written.get("base"):
+        hidden = [id_ for id_ in result.base if id_ in result.head and _hides(result.base[id_], result.head[id_])]
+        if hidden:
+            return (
+                f"base's own files were changed while this ran ({_some(files)}), so that it cannot be told whether the "
+                f"change broke {_some(list(map(str, hidden)))}; run it again, and look at what the change's code does "
+                "to files that are not its own"
+            )
     return ""
+
+
+def _hides(base: Outcome, head: Outcome) -> bool:
+    """Whether a failure of base keeps a failure of head from being a regression, and is another one than head's."""
+    failed = OutcomeKind.PASS not in (base.kind, head.kind)
+    return failed and (base.kind, base.stage) != (head.kind, head.stage)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def ended(planned: Sequence[PlannedCase], result: SessionResult) -> tuple[list[PlannedCase], list[NotRun]]:

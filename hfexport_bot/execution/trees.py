@@ -71,22 +71,25 @@ def copied_tree(folder: Path, parts: Collection[str], parent: Path | None = None
         yield tree
 
 
-#: Inode, size and time of each file.
-Manifest = Mapping[str, tuple[int, int, int]]
+#: Inode, mode, size and time of each file; of a folder, in which Python may leave what it compiled, no size and time.
+Manifest = Mapping[str, tuple[int, int, int, int]]
 
 
 def manifest(tree: Path) -> Manifest:
-    """What tells whether files were written to."""
+    """What tells whether files were written to, or who may read them changed. The time is one that nobody can set."""
     found = {}
     for here, _, names, folder in os.fwalk(tree):
+        status = os.fstat(folder)
+        found[os.path.relpath(here, tree)] = status.st_ino, status.st_mode, 0, 0
         for name in names:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            found[os.path.relpath(os.path.join(here, name), tree)] = status.st_ino, status.st_size, status.st_mtime_ns
+            path = os.path.relpath(os.path.join(here, name), tree)
+            found[path] = status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns
     return found
 
 
 def written(before: Manifest, after: Manifest) -> tuple[str, ...]:
-    """The files that changed or went, and Python files that came: root may write to what is read-only."""
+    """The files and folders that changed or went, and Python files that came: root may write to what is read-only."""
     gone = {path for path, status in before.items() if after.get(path) != status}
     return tuple(sorted(gone | {path for path in after.keys() - before.keys() if path.endswith(".py")}))
 

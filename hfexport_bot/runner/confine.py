@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import resource
 import sys
@@ -17,25 +16,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hfexport_bot.runner.processes import lower, prctl, threads_of_user
+from hfexport_bot.runner.system_calls import filter_calls
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION_3 = 0x20080522
-_CLONE_NEWUSER = 0x10000000
 
 _MAX_DESCRIPTORS = 4_096
 #: Threads of this user's, beside those that it has before.
 _MAX_THREADS = 8_192
-
-#: Refused. Sockets of any kind, as a socket of this machine may be Docker's; pairs stay. What reaches into processes
-#: of the same user. What kernels had most holes in. A namespace of users would give capabilities back.
-_REFUSED_CALLS = (
-    *("socket", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"),
-    *("bpf", "perf_event_open", "userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns"),
-)
-#: As if the kernel did not have them, so that libraries take the older way: their arguments lie where no filter sees
-#: them.
-_MISSING_CALLS = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3")
 
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446  # on every architecture
 _LANDLOCK_CREATE_RULESET_VERSION = 1
@@ -61,7 +50,7 @@ def confine(home: Path) -> tuple[str, ...]:
     if sys.platform != "linux":
         return ("a network filter and write protection (only on Linux)",)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    missing = [*_filter_calls(), *_write_only_to([home])]
+    missing = [*filter_calls(), *_write_only_to([home])]
     _drop_capabilities()
     hide()
     return tuple(missing)
@@ -78,22 +67,6 @@ def confine_case(writable: Iterable[Path]) -> None:
 def hide() -> None:
     """Close this process's memory, descriptors and environment to processes of the same user."""
     prctl(_PR_SET_DUMPABLE, 0)
-
-
-def _filter_calls() -> Iterator[str]:
-    try:
-        import pyseccomp as seccomp
-
-        calls = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
-        for name in _REFUSED_CALLS:
-            calls.add_rule(seccomp.ERRNO(errno.EPERM), name)
-        for name in _MISSING_CALLS:
-            calls.add_rule(seccomp.ERRNO(errno.ENOSYS), name)
-        new_user = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_NEWUSER, _CLONE_NEWUSER)
-        calls.add_rule(seccomp.ERRNO(errno.EPERM), "clone", new_user)
-        calls.load()
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        yield f"a network filter (seccomp: {error})"
 
 
 # -- Landlock ----------------------------------------------------------------------------------------------------

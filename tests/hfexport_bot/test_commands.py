@@ -205,3 +205,24 @@ def test_an_entry_for_failures_that_comes_or_goes_without_a_case_is_told(reposit
     (case,) = (case for case in report.cases if case.id.engine.value == "repo")
     assert case.expected is not None
     assert (case.expected.entry, case.expected.change) == ("accepted (a/*)", "in force")
+
+
+@pytest.mark.parametrize("head_fails_at", ["trace", "source", None])
+def test_what_base_comes_to_once_its_files_were_changed_hides_no_regression(
+    change: Callable[..., Path], head_fails_at: str | None
+) -> None:
+    repo, outside = change({}, {}), Outside()
+
+    def run_cases(setup: RunnerSetup, requests: Sequence[CaseRequest], **_: Any) -> RunResult:
+        outcome = Outcome(kind=OutcomeKind.PASS)
+        if Path(setup.log_dir or "").name == "base":
+            (Path(setup.tree or "") / "modeling_a.py").chmod(0)  # as code of the other side may, of one user
+            outcome = Outcome(kind=OutcomeKind.ERROR, stage="source", message="[Errno 13] Permission denied")
+        elif head_fails_at:
+            outcome = Outcome(kind=OutcomeKind.ERROR, stage=head_fails_at, message="no")
+        return RunResult({request.id: outcome for request in requests})
+
+    around = replace(outside.around, open_runners=lambda: nullcontext(run_cases))
+    report = compare_revisions(repo, "main", "HEAD", Overrides(), around).report
+    assert any("base's own files were changed while it ran (modeling_a.py)" in note for note in report.notes)
+    assert report.failure.startswith("base's own files were changed") is (head_fails_at == "trace")

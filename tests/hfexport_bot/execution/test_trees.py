@@ -79,16 +79,23 @@ def test_what_cannot_be_copied_is_an_error_that_names_it(tmp_path: Path, place: 
 
 
 def test_files_that_were_written_to_are_found(tmp_path: Path) -> None:
-    for name in ("same.py", "grown.py", "swapped.txt", "gone.txt"):
+    for name in ("same.py", "grown.py", "swapped.txt", "gone.txt", "closed.py", "dated.py"):
         (tmp_path / name).write_text(name)
+    (tmp_path / "shut").mkdir()
     before = manifest(tmp_path)
+    (tmp_path / "closed.py").chmod(0)
+    (tmp_path / "shut").chmod(0o500)
+    dated = (tmp_path / "dated.py").stat()
+    (tmp_path / "dated.py").write_text("DATED.py")
+    os.utime(tmp_path / "dated.py", ns=(dated.st_atime_ns, dated.st_mtime_ns))
     (tmp_path / "grown.py").write_text("more than before")
     (tmp_path / "other").write_text("swapped.txt")
     (tmp_path / "other").replace(tmp_path / "swapped.txt")
     (tmp_path / "gone.txt").unlink()
     (tmp_path / "new.py").touch()
     (tmp_path / "cache.json").touch()
-    assert written(before, manifest(tmp_path)) == ("gone.txt", "grown.py", "new.py", "swapped.txt")
+    found = ("closed.py", "dated.py", "gone.txt", "grown.py", "new.py", "shut", "swapped.txt")
+    assert written(before, manifest(tmp_path)) == found
 
 
 def test_no_git_folder_is_in_reach(repository: Any, place: Path) -> None:
