@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -98,8 +98,9 @@ def run_cases(
 class Runners:
     """Isolated runners, each of which stays warm for further cases with its setup until the context ends.
 
-    A runner that dies or stalls costs the cases it had in flight; another one takes over the rest, at most three
-    times a call. Cases that no runner could take get an outcome that says so.
+    A runner that stalls costs the cases it had in flight; another one takes over the rest, at most three times a call.
+    So with one that dies, but each case that it had in flight is run once more, in a runner that has nothing else: only
+    one that dies then too is the case's own doing. Cases that no runner could take get an outcome that says so.
 
     Args:
         python: the interpreter that runs the cases; it must have this package installed.
@@ -159,23 +160,32 @@ class Runners:
         fruitless = restarts = 0
         while run.waiting():
             run.begun.clear()
-            before = len(run.outcomes)
+            before = len(run.outcomes) + len(run.suspects)
+            chosen = [id_ for id_ in run.waiting() if id_ not in run.suspects]
+            if alone := not chosen:
+                chosen = run.waiting()[:1]
+                if key in self._live:
+                    self._live.pop(key).stop()
             runner = self._live.get(key) or self._live.setdefault(key, _Runner(setup, self._command))
             try:
-                end = runner.work(run, setup.jobs, cancelled, timing)
+                end = runner.work(run, chosen, setup.jobs, cancelled, timing)
             except BaseException:
                 self._live.pop(key).stop()
                 raise
             if end is None:
-                break
+                continue
             self._live.pop(key).stop()
             if end.cancelled:
                 break
-            run.fail(list(run.begun), end)
-            fruitless = fruitless + 1 if len(run.outcomes) == before else 0
-            restarts += 1
-            if end.final or fruitless > 1 or restarts > _MAX_RESTARTS:
+            suspects = () if end.kind is not OutcomeKind.CRASH or len(runner.begun) == 1 else tuple(run.begun)
+            run.fail([id_ for id_ in run.begun if id_ not in suspects], end)
+            run.suspects |= dict.fromkeys(suspects)
+            fruitless = fruitless + 1 if len(run.outcomes) + len(run.suspects) == before else 0
+            restarts += not alone
+            if end.final or fruitless > 1:
                 run.fail(run.waiting(), end)
+            elif restarts > _MAX_RESTARTS:
+                run.fail([id_ for id_ in run.waiting() if id_ not in run.suspects], end)
         outcomes = {id_: run.outcomes[id_] for id_ in run.requests if id_ in run.outcomes}
         return RunResult(outcomes, run.versions, run.fatal, tuple(run.unprotected))
 
@@ -219,11 +229,13 @@ class _Run:
         self.unprotected: dict[str, None] = {}
         #: Cases in flight, with the stage and component each was last in.
         self.begun: dict[CaseId, StageBegan] = {}
+        #: Cases that a runner had in flight, beside others or after them, when it died.
+        self.suspects: dict[CaseId, None] = {}
         self._stages = 0
         self._on_event = on_event
 
-    def waiting(self) -> list[CaseId]:
-        return [id_ for id_ in self.requests if id_ not in self.outcomes]
+    def waiting(self, among: Iterable[CaseId] | None = None) -> list[CaseId]:
+        return [id_ for id_ in (self.requests if among is None else among) if id_ not in self.outcomes]
 
     def take(self, event: RunnerEvent) -> bool:
         """Take in a valid event; true if it brings the runner forward, as more and more stages do not."""
@@ -262,6 +274,8 @@ class _Runner:
 
     def __init__(self, setup: RunnerSetup, command: Sequence[str]) -> None:
         self.ready: Ready | None = None
+        #: All cases that it ever had.
+        self.begun: set[CaseId] = set()
         self.buffer = b""
         with contextlib.ExitStack() as stack:
             home = stack.enter_context(private_home())
@@ -294,18 +308,20 @@ class _Runner:
             threading.Thread(target=self._write, daemon=True, name="runner input").start()
             self._stack = stack.pop_all()
 
-    def work(self, run: _Run, jobs: int, cancelled: threading.Event, timing: _Timing) -> _End | None:
-        """Run what is left. ``None`` when every case has its outcome, else how the runner ended or has to end."""
-        requests = self.handover.requests([run.requests[id_] for id_ in run.waiting()])
+    def work(
+        self, run: _Run, chosen: Sequence[CaseId], jobs: int, cancelled: threading.Event, timing: _Timing
+    ) -> _End | None:
+        """Run some cases. ``None`` when each has its outcome, else how the runner ended or has to end."""
+        requests = self.handover.requests([run.requests[id_] for id_ in chosen])
         self._say(Batch(requests=requests, jobs=jobs))
         if self.ready is not None:
             run.versions = _versions(self.ready)
-        end = _follow(self, run, cancelled, timing)
+        end = _follow(self, run, chosen, cancelled, timing)
         run.unprotected |= dict.fromkeys(self.unprotected)
-        if end is None and run.waiting():
+        if end is None and run.waiting(chosen):
             with contextlib.suppress(subprocess.TimeoutExpired):  # let it end as it does, to tell how it did
                 self.process.wait(_STOP_SECONDS)
-        if not run.waiting():
+        if not run.waiting(chosen):
             return None
         if end is not None:
             return end
@@ -339,7 +355,9 @@ class _Runner:
             self.process.stdin.close()
 
 
-def _follow(runner: _Runner, run: _Run, cancelled: threading.Event, timing: _Timing) -> _End | None:
+def _follow(
+    runner: _Runner, run: _Run, chosen: Sequence[CaseId], cancelled: threading.Event, timing: _Timing
+) -> _End | None:
     """Take in a runner's events. ``None`` once it is done or dead, else why it has to be stopped."""
     deadline = time.monotonic() + (timing.warm_up_seconds if runner.ready is None else timing.stall_seconds)
     for data in _chunks(runner.events, runner.process):
@@ -354,11 +372,13 @@ def _follow(runner: _Runner, run: _Run, cancelled: threading.Event, timing: _Tim
                 return _End(OutcomeKind.CRASH, f"the runner sent what is no event: {first['msg']}")
             if not runner.hears(event):
                 return _End(OutcomeKind.CRASH, "the runner said twice that it is ready")
-            if run.take(event):
+            brings_forward = run.take(event)
+            runner.begun.update(run.begun)
+            if brings_forward:
                 deadline = time.monotonic() + timing.stall_seconds
             if run.fatal:
                 return _End(OutcomeKind.ERROR, run.fatal, final=True)
-        if not run.waiting():
+        if not run.waiting(chosen):
             return None
         if cancelled.is_set():
             return _End(OutcomeKind.ERROR, "cancelled before it was done", cancelled=True)

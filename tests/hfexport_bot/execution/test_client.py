@@ -49,6 +49,10 @@ def kill_runner():
     time.sleep(0.3)  # until the stage has been passed on
     os.kill(os.getppid(), 11)
     time.sleep(600)
+def slow():
+    time.sleep(1.0)
+    return good()
+def killed_before(): kill_runner()
 def grandchild():
     subprocess.Popen(["sleep", "600"], start_new_session=True)
     time.sleep(600)
@@ -98,13 +102,15 @@ class Client:
         grace: float = 20.0,
         cancelled: threading.Event | None = None,
         log_dir: Path | None = None,
+        jobs: int = 1,
+        told: Callable[[RunnerEvent], None] = lambda event: None,
     ) -> RunResult:
         limits = Limits(wall_seconds=wall, memory_bytes=1 << 30)
         log = str(log_dir) if log_dir else None
         result = run_cases(
-            RunnerSetup(layout=Layout.INSTALLED, limits=limits, log_dir=log),
+            RunnerSetup(layout=Layout.INSTALLED, limits=limits, log_dir=log, jobs=jobs),
             [CaseRequest(id=case_id(name), module="m") for name in names],
-            on_event=self.events.append,
+            on_event=lambda event: (self.events.append(event), told(event))[0],
             cancelled=cancelled,
             command=[sys.executable, "-P", "-c", script],
             warm_up_seconds=warm_up,
@@ -165,7 +171,30 @@ def test_another_runner_takes_over(client: Client) -> None:
     outcome = result.outcomes[case_id("kill_runner")]
     assert (outcome.stage, outcome.component) == ("trace", "model")
     assert outcome.message.startswith("in stage trace: the runner was killed by SIGSEGV")
-    assert sum(isinstance(event, Ready) for event in client.events) == 2
+    ready = sum(isinstance(event, Ready) for event in client.events)
+    assert ready == 3, "the one that it ended, one for the rest, and one that had nothing else"
+
+
+def test_who_is_there_when_a_runner_dies_has_not_killed_it(client: Client) -> None:
+    names = ("slow", "killed_before", "slow2", "good")
+    result = client.run(SERVE, *names, jobs=2)
+    assert kinds(result) == {**dict.fromkeys(names, "pass"), "killed_before": "crash"}
+
+
+def test_a_runner_that_is_killed_from_outside_costs_no_case(client: Client) -> None:
+    def end_runner(event: RunnerEvent) -> None:
+        if isinstance(event, StageBegan) and event.stage == "trace" and event.id.class_name == "slow" and not killed:
+            killed.extend(psutil.Process().children(recursive=True))
+            for process in killed:
+                process.kill()
+
+    killed: list[psutil.Process] = []
+    assert kinds(client.run(SERVE, "good", "slow", "good2", told=end_runner)) == {
+        "good": "pass",
+        "slow": "pass",
+        "good2": "pass",
+    }
+    assert killed
 
 
 def test_runners_are_not_started_for_ever(client: Client) -> None:
@@ -193,7 +222,7 @@ def test_a_runner_stays_warm_for_further_cases(client: Client) -> None:
         assert kinds(killed) == {"kill_runner": "crash"}
         assert kinds(runners(setup, requests[:1], on_event=client.events.append)) == {"good": "pass"}
     ready = [event for event in client.events if isinstance(event, Ready)]
-    assert len(ready) == 2, "the one that was prepared, and another after its end"
+    assert len(ready) == 3, "the one that was prepared, one for what ended it, and another after that"
     assert psutil.Process().children() == []
     assert list(client.temporary.iterdir()) == []
 
@@ -268,16 +297,22 @@ outcome(ids[0], "error"); outcome(ids[0], "pass"); stage(ids[0]); outcome(ids[1]
         ("b'[' * 500_000 + b'\\n'", "the runner sent what is no event: Invalid JSON"),
         ("{'type': 'pickle'}", "the runner sent what is no event: Input tag 'pickle'"),
         ("{'type': 'outcome', 'id': '../x', 'outcome': {'kind': 'pass'}}", "the runner sent what is no event"),
-        ("{'type': 'outcome', 'id': ids[1], 'outcome': {'kind': 'fine'}}", "the runner sent what is no event"),
+        ("{'type': 'outcome', 'id': ids[0], 'outcome': {'kind': 'fine'}}", "the runner sent what is no event"),
         ("{'type': 'ready'}", "the runner said twice that it is ready"),
         ("b'x' * (1 << 21)", "the runner sent a line of more than 1,048,576 bytes"),
         ("b'x' * (1 << 21) + b'\\n'", "the runner sent a line of more than 1,048,576 bytes"),
     ],
 )
 def test_what_is_no_event_ends_the_runner(client: Client, line: str, message: str) -> None:
-    result = client.say(f"ready(); outcome(ids[0]); stage(ids[1]); say({line}); time.sleep(600)", "a", "b", "c")
+    script = f"""
+ready()
+for id in ids:
+    if "/b/" in id: stage(id); say({line}); time.sleep(600)
+    outcome(id)
+"""
+    result = client.say(script, "a", "b", "c")
     outcomes = list(result.outcomes.values())
-    # the second runner passes what the first had not begun, and breaks off as the first did
+    # the second runner passes what the first had not begun; the third has "b" only, and breaks off as the first did
     assert kinds(result) == {"a": "pass", "b": "crash", "c": "pass"}
     assert (outcomes[1].stage, outcomes[1].component) == ("lower", "decode")
     assert outcomes[1].message.startswith(f"in stage lower: {message}")
