@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import site
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from hfexport_bot.folders import remove_folder
 
 #: Passed on as they are; everything else, tokens first of all, stays out. Python builds that share their library need
 #: LD_LIBRARY_PATH to start.
@@ -46,15 +46,4 @@ def private_home() -> Iterator[Path]:
         (home / "tmp").mkdir()
         yield home
     finally:
-        _remove(home)
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder that untrusted code had: what it made unreadable too, and never through its symbolic links."""
-    for place, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(place, name)
-            if not os.path.islink(path):
-                with contextlib.suppress(OSError):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(home)

@@ -23,8 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     # Before the overlay is on the path: what crosses the processes is read with the bot's own pydantic.
     from hfexport_bot.runner.confine import confine
-    from hfexport_bot.runner.server import EventStream, clean, read_input, serve
+    from hfexport_bot.runner.server import EventStream, read_input, serve
     from hfexport_bot.runner.tree import put_overlay_first
+    from hfexport_bot.runner.watched_case import clean
     from hfexport_bot.schema import Fatal
 
     events = EventStream(fd)

@@ -15,16 +15,14 @@ from hfexport_bot.schema import CaseRequest, Layout, Outcome, RunnerSetup
 
 def run_confined(request: CaseRequest, setup: RunnerSetup, on_stage: OnStage, on_fingerprint: OnFingerprint) -> Outcome:
     """Run a case in its folder, the current one, which becomes its home."""
-    confine_case(_writable(request, setup))
+    confine_case(_writable(setup))
     os.environ["HOME"] = os.getcwd()
     return run_case(request, setup, on_stage, on_fingerprint, own_process=True)
 
 
-def _writable(request: CaseRequest, setup: RunnerSetup) -> Iterator[Path]:
+def _writable(setup: RunnerSetup) -> Iterator[Path]:
     """The folders of the runner's that a case may write to."""
     yield Path.cwd()
-    if request.eager_to:
-        yield Path(request.eager_to).parent
     if setup.keep:
         yield Path(setup.keep)
     if setup.layout is Layout.TRANSFORMERS:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import signal
+import stat
 import sys
 import time
 from collections import defaultdict
@@ -87,6 +88,19 @@ def resident_bytes(pid: int, members: set[int]) -> int:
     return total
 
 
+def nameless_bytes(members: set[int]) -> int:
+    """What the files of processes take that have no name any more, or never had one."""
+    sizes: dict[tuple[int, int], int] = {}
+    for member in members if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError):
+            for descriptor in Path(f"/proc/{member}/fd").iterdir():
+                with contextlib.suppress(OSError):  # closed in between
+                    status = descriptor.stat()
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
+
+
 def threads_of_user() -> int:
     """How many threads this user's processes have, which is what the limit on processes counts."""
     count = 0
@@ -136,7 +150,7 @@ def limit_resources(limits: Limits) -> None:
     """Limit this process's CPU time, address space and files, and forbid core dumps."""
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_CPU, limits.cpu_seconds, _CPU_SECONDS_SLACK)
-    lower(resource.RLIMIT_FSIZE, limits.memory_bytes)
+    lower(resource.RLIMIT_FSIZE, limits.disk_bytes)
     if sys.platform == "linux":
         lower(resource.RLIMIT_AS, psutil.Process().memory_info().vms + limits.memory_bytes + _ADDRESS_SPACE_SLACK)
 

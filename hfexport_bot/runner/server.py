@@ -12,8 +12,8 @@ import faulthandler
 import os
 import re
 import selectors
-import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -22,20 +22,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from hfexport_bot.folders import remove_folder
 from hfexport_bot.runner import processes
-from hfexport_bot.runner.crash_log import crash_text
 from hfexport_bot.runner.warmup import warm_up
+from hfexport_bot.runner.watched_case import Message, WatchedCase, clean
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
-    MAX_MESSAGE_CHARS,
     Batch,
     CaseFinished,
     CaseRequest,
     Fatal,
     Fingerprint,
-    Name,
     Outcome,
     OutcomeKind,
     Ready,
@@ -51,10 +50,6 @@ RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None], Callab
 #: Seconds between two looks at what a case uses.
 _POLL_SECONDS = 0.1
 _MAX_LOG_BYTES = 32 << 20
-#: Of a log that are read for the stack of a crash.
-_LOG_TAIL_BYTES = 1 << 18
-_MAX_STAGE_EVENTS = 1_000
-_MAX_PROCESSES = 256
 #: Room left in a line for what the parent adds to a case's outcome.
 _LINE_MARGIN = 16_384
 
@@ -115,105 +110,6 @@ def serve(
     return 0
 
 
-# -- A case, seen from the parent ------------------------------------------------------------------------------
-
-
-class _Message(BaseModel):
-    """What a case sends to the parent: a stage that begins, its fingerprint so far, or its outcome."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    stage: Name = ""
-    component: Name = ""
-    fingerprint: Fingerprint | None = None
-    outcome: Outcome | None = None
-
-
-class _Case:
-    """A running case: its process, its pipe, and what is known of it so far."""
-
-    def __init__(
-        self, request: CaseRequest, log: IO[bytes], folder: str, pid: int, pipe: int, on_stage: Callable[[_Case], None]
-    ) -> None:
-        self.request = request
-        self.log = log
-        self.folder = folder
-        self.pid = pid
-        self.pipe = pipe
-        self.on_stage = on_stage
-        self.started = self.stage_started = time.monotonic()
-        self.out_of_memory_kills = processes.out_of_memory_kills()
-        self.stage, self.component = "source", ""
-        self.stage_seconds: dict[str, float] = {}
-        self.stage_events = 0
-        self.peak_memory = 0
-        self.fingerprint: Fingerprint | None = None
-        self.outcome: Outcome | None = None
-        self.buffer = b""
-        os.set_blocking(pipe, False)
-
-    def read(self) -> bool:
-        """Take in what the case has sent; false once its pipe is at an end."""
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(64):  # a case that never stops sending must not keep the parent from the others
-                if self.outcome is not None:
-                    break
-                data = os.read(self.pipe, 1 << 16)
-                if not data:
-                    return False
-                *lines, self.buffer = (self.buffer + data).split(b"\n")
-                if max(map(len, [*lines, self.buffer])) > MAX_LINE_BYTES:
-                    self.outcome = self.failure(OutcomeKind.ERROR, "the case's result is too long to be sent")
-                for line in lines:
-                    self._take(line)
-        return True
-
-    def _take(self, line: bytes) -> None:
-        if self.outcome is not None:
-            return
-        try:
-            message = _Message.model_validate_json(line)
-        except ValidationError as error:
-            self.outcome = self.failure(OutcomeKind.ERROR, f"the case sent what is no result: {str(error)[:1_000]}")
-            return
-        if message.outcome is not None:
-            self.outcome = message.outcome
-        elif message.fingerprint is not None:
-            self.fingerprint = message.fingerprint
-        elif (message.stage, message.component) != (self.stage, self.component):
-            self._end_stage()
-            self.stage, self.component = message.stage, message.component
-            self.stage_events += 1
-            if self.stage_events <= _MAX_STAGE_EVENTS:
-                self.on_stage(self)
-
-    def _end_stage(self) -> None:
-        now = time.monotonic()
-        if self.stage in self.stage_seconds or len(self.stage_seconds) < _MAX_STAGE_EVENTS:
-            spent = now - self.stage_started
-            self.stage_seconds[self.stage] = self.stage_seconds.get(self.stage, 0.0) + spent
-        self.stage_started = now
-
-    def failure(self, kind: OutcomeKind, message: str) -> Outcome:
-        """An outcome that the case could not give itself."""
-        self._end_stage()
-        return Outcome(
-            kind=kind,
-            stage=self.stage,
-            component=self.component,
-            message=clean(message),
-            stage_seconds=self.stage_seconds,
-            fingerprint=self.fingerprint,
-        )
-
-    def log_tail(self) -> str:
-        """What the case's log tells of a crash, whose stack faulthandler wrote there."""
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - _LOG_TAIL_BYTES))
-        text = crash_text(self.log.read().decode(errors="replace"))
-        return f"\n{text}" if text else ""
-
-
 class _Supervisor:
     """Starts, watches and ends the cases."""
 
@@ -221,7 +117,7 @@ class _Supervisor:
         self._setup = setup
         self._events = events
         self._run_case = run_case
-        self._active: dict[int, _Case] = {}
+        self._active: dict[int, WatchedCase] = {}
         self._selector = selectors.DefaultSelector()
 
     def run(self, requests: Sequence[CaseRequest], jobs: int) -> None:
@@ -237,7 +133,7 @@ class _Supervisor:
             table = processes.process_table()
             processes.kill(processes.descendants(os.getpid(), table))
             for case in self._active.values():
-                shutil.rmtree(case.folder, ignore_errors=True)
+                remove_folder(Path(case.folder))
 
     def _start(self, request: CaseRequest) -> None:
         folder = tempfile.mkdtemp(prefix="case-")
@@ -252,24 +148,26 @@ class _Supervisor:
                 processes.die_with_parent(parent)
                 for fd in (self._events.fd, read_end, *(case.pipe for case in self._active.values())):
                     os.close(fd)
+                if request.eager_to:
+                    request = request.model_copy(update={"eager_to": str(Path(folder, Path(request.eager_to).name))})
                 _be_case(request, self._setup, self._run_case, write_end, log.fileno(), folder)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(1)  # a child never goes on as a second parent
         os.close(write_end)
-        case = self._active[pid] = _Case(request, log, folder, pid, read_end, self._send_stage)
+        case = self._active[pid] = WatchedCase(request, log, folder, pid, read_end, self._send_stage)
         self._selector.register(read_end, selectors.EVENT_READ, case)
         self._send_stage(case)
 
     def _wait(self) -> None:
         """Sleep until a case has something to say, at most until the next look at its limits."""
         for key, _ in self._selector.select(_POLL_SECONDS):
-            case: _Case = key.data
+            case: WatchedCase = key.data
             if not case.read():
                 self._selector.unregister(case.pipe)
 
-    def _send_stage(self, case: _Case) -> None:
+    def _send_stage(self, case: WatchedCase) -> None:
         self._events.send(StageBegan(id=case.request.id, stage=case.stage, component=case.component))
 
     def _watch(self) -> None:
@@ -277,35 +175,23 @@ class _Supervisor:
         families = {pid: processes.family(pid, table) for pid in self._active}
         self._end_strays(table, families)
         for pid, case in list(self._active.items()):
-            case.peak_memory = max(case.peak_memory, processes.resident_bytes(pid, families[pid]))
+            case.measure(families[pid], self._setup.limits)
             # WNOWAIT leaves a dead case's pid taken until everything it started is gone too
             exited = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             if exited or case.outcome is not None:
                 self._finish(case, None)
-            elif (broken := self._broken_limit(case, len(families[pid]))) is not None:
+            elif (broken := case.broken_limit(self._setup.limits, len(families[pid]))) is not None:
                 self._finish(case, broken)
             elif os.fstat(case.log.fileno()).st_size > _MAX_LOG_BYTES:
                 os.ftruncate(case.log.fileno(), 0)
 
-    def _broken_limit(self, case: _Case, size: int) -> Outcome | None:
-        limits = self._setup.limits
-        if time.monotonic() - case.started > limits.wall_seconds:
-            text = f"not done after {limits.wall_seconds:g} s, the limit of a case; it was in stage {case.stage}"
-            return case.failure(OutcomeKind.TIMEOUT, text)
-        if case.peak_memory > limits.memory_bytes:
-            used, limit = case.peak_memory / 2**30, limits.memory_bytes / 2**30
-            return case.failure(OutcomeKind.OOM, f"used {used:.1f} GiB of memory; the limit is {limit:.1f} GiB")
-        if size > _MAX_PROCESSES:
-            return case.failure(OutcomeKind.CRASH, f"started {size} processes; the limit is {_MAX_PROCESSES}")
-        return None
-
-    def _finish(self, case: _Case, outcome: Outcome | None) -> None:
+    def _finish(self, case: WatchedCase, outcome: Outcome | None) -> None:
         """End a case's processes and send its outcome: its own if it gave one, else ``outcome``, else a crash."""
         seconds = time.monotonic() - case.started
         self._end_family(case)
         _, status, usage = os.wait4(case.pid, 0)
         case.read()
-        outcome = case.outcome or outcome or self._crash(case, status, usage.ru_utime + usage.ru_stime)
+        outcome = case.outcome or outcome or case.crash(self._setup.limits, status, usage.ru_utime + usage.ru_stime)
         if outcome.kind is OutcomeKind.ERROR and _OUT_OF_MEMORY.search(f"{outcome.error_type} {outcome.message}"):
             outcome = outcome.model_copy(update={"kind": OutcomeKind.OOM})
         del self._active[case.pid]
@@ -313,31 +199,13 @@ class _Supervisor:
             self._selector.unregister(case.pipe)
         os.close(case.pipe)
         case.log.close()
-        shutil.rmtree(case.folder, ignore_errors=True)
+        _hand_over(case)
+        remove_folder(Path(case.folder))
         peak = max(case.peak_memory, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
         measured = {"seconds": round(seconds, 3), "peak_memory_bytes": peak}
         self._events.send(CaseFinished(id=case.request.id, outcome=outcome.model_copy(update=measured)))
 
-    def _crash(self, case: _Case, status: int, cpu_seconds: float) -> Outcome:
-        code = os.waitstatus_to_exitcode(status)
-        name = processes.signal_name(-code)
-        limit = self._setup.limits.cpu_seconds
-        if code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_seconds >= limit):
-            text = f"used {limit} s of CPU time, the limit of a case; it was in stage {case.stage}"
-            return case.failure(OutcomeKind.TIMEOUT, text)
-        tail = case.log_tail()
-        if code >= 0:
-            text = f"exited with code {code} and without a result in stage {case.stage}{tail}"
-        elif code == -signal.SIGKILL:
-            starved = processes.out_of_memory_kills() > case.out_of_memory_kills
-            why = ", and the machine was killing processes for want of memory" if starved else ""
-            text = f"killed by {name} in stage {case.stage}, not by its limits{why}{tail}"
-        else:
-            text = f"killed by {name} in stage {case.stage}{tail}"
-        kind = OutcomeKind.OOM if code == -signal.SIGABRT and "std::bad_alloc" in tail else OutcomeKind.CRASH
-        return case.failure(kind, text)
-
-    def _end_family(self, case: _Case) -> None:
+    def _end_family(self, case: WatchedCase) -> None:
         """Kill a case's processes until none is left but the case itself, dead and not reaped.
 
         In a loop, since what forks may do so between a look and a kill.
@@ -385,10 +253,10 @@ def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: 
     def on_stage(next_stage: str, next_component: str) -> None:
         nonlocal stage, component
         stage, component = next_stage[:300], next_component[:300]
-        _write_all(pipe, _Message(stage=stage, component=component).model_dump_json().encode() + b"\n")
+        _write_all(pipe, Message(stage=stage, component=component).model_dump_json().encode() + b"\n")
 
     def on_fingerprint(fingerprint: Fingerprint) -> None:
-        _write_all(pipe, _Message(fingerprint=fingerprint).model_dump_json().encode() + b"\n")
+        _write_all(pipe, Message(fingerprint=fingerprint).model_dump_json().encode() + b"\n")
 
     try:
         line = _fit(run_case(request, setup.without(request.disabled), on_stage, on_fingerprint))
@@ -430,9 +298,14 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def clean(text: str) -> str:
-    """``text`` as a message: not too long, and without halves of surrogate pairs, which JSON cannot carry."""
-    return text.encode(errors="replace").decode()[:MAX_MESSAGE_CHARS]
+def _hand_over(case: WatchedCase) -> None:
+    """Move the file that the other side is to read out of a case's folder, which is all that a case may write to."""
+    if (target := case.request.eager_to) is None:
+        return
+    with contextlib.suppress(OSError):
+        made = Path(case.folder, Path(target).name)
+        if stat.S_ISREG(made.lstat().st_mode):
+            made.rename(target)
 
 
 def _open_log(folder: str, name: str) -> IO[bytes]:

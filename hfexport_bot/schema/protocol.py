@@ -22,11 +22,17 @@ class Layout(StrEnum):
 
 
 class Limits(Record):
-    """What one case may use: seconds of wall clock, seconds of CPU, bytes of resident memory."""
+    """What one case may use: seconds of wall clock, seconds of CPU, bytes of resident memory, files at a time."""
 
     wall_seconds: float = 300.0
     cpu_seconds: int = 600
     memory_bytes: int = 8 << 30
+    files: int = 100_000
+
+    @property
+    def disk_bytes(self) -> int:
+        """What a case's files may take at a time: they are made of what lies in memory."""
+        return self.memory_bytes // 2
 
 
 class RunnerSetup(Record):

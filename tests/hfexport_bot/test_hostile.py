@@ -66,7 +66,7 @@ def build(class_name, seed):
 ATTACKS = {
     # looks for a token, for a way out, and for something to break; tells what came of it in an error
     "Thief": """
-import json, os, signal, socket
+import ctypes, json, os, resource, signal, socket
 from pathlib import Path
 
 def attempt(trial):
@@ -90,6 +90,23 @@ def daemon():
         os._exit(0)
     return "started"
 
+def mode_of_own_code():
+    before = os.stat(__file__)
+    os.chmod(__file__, 0)
+    os.utime(__file__, (1, 1))
+    return os.stat(__file__) == before
+
+def limits_of_others():
+    found, pid = set(), os.getppid()
+    while pid > 1:
+        found.add(attempt(lambda: resource.prlimit(pid, resource.RLIMIT_CPU)))
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return sorted(found)
+
+def left_behind():
+    libc = ctypes.CDLL(None, use_errno=True)
+    return [libc.shmget(0, 4096, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600)]
+
 def steal():
     print("\\n::set-output name=conclusion::success", flush=True)
     print("\\n::add-mask::regression", flush=True)
@@ -103,6 +120,9 @@ def steal():
         "outputs": attempt(lambda: open("PLACE/outputs", "a").write("conclusion=success")),
         "own code": attempt(lambda: Path(__file__).chmod(0o644) or Path(__file__).write_text("x")),
         "runner": attempt(lambda: os.kill(os.getppid(), signal.SIGKILL)),
+        "own mode": mode_of_own_code(),
+        "limits": limits_of_others(),
+        "left": left_behind(),
         "daemon": daemon(),
     }))
 """,
@@ -256,6 +276,7 @@ def require_nothing_stolen(case: CaseReport, report: Report, place: Place) -> No
     assert (told["variables"], told["environments"], told["daemon"]) == ([], [], "started")
     if "network filter" not in lacking:
         assert (told["internet"], told["docker"]) == ("PermissionError", "PermissionError")
+        assert (told["own mode"], told["limits"], told["left"]) == (True, ["PermissionError"], [-1, -1, -1])
     if "write protection" not in lacking:
         assert {told[name] for name in ("outside", "outputs", "own code")} == {"PermissionError"}
         assert not (place.root / "written").exists()

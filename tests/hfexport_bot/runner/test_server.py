@@ -85,6 +85,28 @@ def orphan():
 def many_processes():
     while True:
         if os.fork() == 0: time.sleep(600)
+def fill(name, size=64 << 20):
+    file = os.open(name, os.O_CREAT | os.O_WRONLY)
+    os.posix_fallocate(file, 0, size)
+    return file
+def much_disk():
+    for number in range(4): os.close(fill(str(number)))
+    time.sleep(600)
+def much_nameless_disk():
+    for number in range(4):
+        fill(str(number))
+        os.unlink(str(number))
+    time.sleep(600)
+def one_big_file(): fill("big", 250 << 20)
+def many_files():
+    for number in range(1100): Path(str(number)).touch()
+    time.sleep(600)
+def deep_folders():
+    for _ in range(900):
+        os.mkdir("abcdef")
+        os.chdir("abcdef")
+    Path("file").touch()
+    time.sleep(600)
 def garbage():
     for fd in range(3, 30):
         try: os.write(fd, b"no json\\n")
@@ -117,7 +139,7 @@ setup, batches = server.read_input(sys.stdin.buffer)
 sys.exit(server.serve(setup, batches, server.EventStream(int(sys.argv[1])), run_case))
 """
 
-LIMITS = Limits(wall_seconds=4.0, cpu_seconds=600, memory_bytes=400 << 20)
+LIMITS = Limits(wall_seconds=4.0, cpu_seconds=600, memory_bytes=400 << 20, files=1_000)
 
 
 class Runner:
@@ -219,6 +241,23 @@ def test_every_way_to_fail_costs_one_case(tmp_path: Path) -> None:
     assert (outcomes["growing"].peak_memory_bytes or 0) > LIMITS.memory_bytes
     assert 10 << 20 < (outcomes["good"].peak_memory_bytes or 0) < 400 << 20
     assert outcomes["good"].components[0].max_abs == 0.5
+
+
+@pytest.mark.process
+def test_what_a_case_writes_is_limited_and_removed(tmp_path: Path) -> None:
+    names = ["much_disk", "much_nameless_disk", "one_big_file", "many_files", "deep_folders", "good"]
+    runner = Runner(tmp_path, names, jobs=3, limits=LIMITS.model_copy(update={"wall_seconds": 30.0}))
+    outcomes = runner.outcomes()
+    assert {name: outcome.kind.value for name, outcome in outcomes.items()} == {
+        **dict.fromkeys(names, "error"),
+        "good": "pass",
+    }
+    assert outcomes["much_disk"].message == "wrote 0.2 GiB to disk; the limit is 0.2 GiB"
+    assert outcomes["much_nameless_disk"].message == "wrote 0.2 GiB to disk; the limit is 0.2 GiB"
+    assert "File too large" in outcomes["one_big_file"].message
+    assert outcomes["many_files"].message == "wrote more than 1,000 files, the limit of a case"
+    assert outcomes["deep_folders"].message == "made a folder that is too deep or cannot be looked into: abcdef"
+    assert list(runner.folder.iterdir()) == []
 
 
 @pytest.mark.process
@@ -346,5 +385,5 @@ def test_a_tree_that_does_not_import_is_fatal(tmp_path: Path) -> None:
     assert event == {
         "type": "fatal",
         "message": f"the transformers of {tmp_path} does not import: ModuleNotFoundError: "
-        "No module named 'no_such_module'",
+        "No module named 'no_such_module'; --install gives it the versions it asks for",
     }
