@@ -28,7 +28,7 @@ _FORM: Final = 1
 class Plan(Record):
     """Everything that a shard needs to know: what is compared, with which settings, which cases, in which shards, and
     what the report will say of the rest. ``version`` is this program's own. ``modules`` are the dotted names of the
-    affected modeling files, from which the sample may have taken only some."""
+    affected modeling files, from which the sample may have taken only some. ``whole``: a sweep is of every model."""
 
     form: Literal[1] = _FORM
     version: str
@@ -44,6 +44,7 @@ class Plan(Record):
     sample: Sample | None = None
     rerun: Rerun = Rerun()
     modules: tuple[str, ...] = ()
+    whole: bool = True
 
     @property
     def digest(self) -> str:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from hfexport_bot.errors import UsageError
 from hfexport_bot.options import comparing, exporting, fail_on, limiting, overrides_of, reporting, running, tree
-from hfexport_bot.process import CLEAN, Process, surroundings, write_and_judge
+from hfexport_bot.process import CLEAN, Process, check_writable, surroundings, write_and_judge
 
 if TYPE_CHECKING:
     from hfexport_bot.shards import Plan
@@ -150,7 +150,7 @@ def plan(
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The report.json of an earlier sweep, to judge this one against.",
+    help="The baseline.json (or report.json) of an earlier sweep, to judge this one against.",
 )
 @reporting
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -158,12 +158,17 @@ def merge(reports: tuple[Path, ...], plan_file: Path, baseline: Path | None, out
     """Put the reports of a plan's shards together.
 
     REPORT is a report.json or the folder that has it. A shard without one fails the run, and what it should have run is
-    told; exit codes are those of run.
+    told; exit codes are those of run. A sweep leaves baseline.json for the next one, with the earlier one's cases of
+    models that this one is not about.
     """
     from hfexport_bot.commands.sharded import merge_shards
     from hfexport_bot.shards import read_plan
 
-    finished = merge_shards(read_plan(plan_file), reports, baseline, datetime.now(UTC).date())
+    finished, following = merge_shards(read_plan(plan_file), reports, baseline, datetime.now(UTC).date())
+    check_writable(out)
+    (out / "baseline.json").unlink(missing_ok=True)
+    if following is not None:
+        (out / "baseline.json").write_text(following.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return write_and_judge(finished, out, quiet=quiet)
 
 

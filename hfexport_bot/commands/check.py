@@ -91,6 +91,7 @@ def _plan(
         not_run=tuple(not_planned(selection, settings.tasks)),
         notes=left_out,
         rerun=rerun_of(place.tree, overrides),
+        whole=not names,
     )
 
 

@@ -14,7 +14,7 @@ from hfexport_bot.github.report_file import read_report
 from hfexport_bot.preparation import Surroundings
 from hfexport_bot.schema import Report
 from hfexport_bot.shards import Plan
-from hfexport_bot.verdicts.merging import against, merge_reports
+from hfexport_bot.verdicts.merging import against, merge_reports, next_baseline
 
 
 def run_shard(plan: Plan, number: int, of: int, repo: Path, around: Surroundings) -> Finished:
@@ -26,8 +26,11 @@ def run_shard(plan: Plan, number: int, of: int, repo: Path, around: Surroundings
     return run_change(plan, repo, around, shard) if plan.command == "run" else run_sweep(plan, around, shard)
 
 
-def merge_shards(plan: Plan, paths: Sequence[Path], baseline: Path | None, today: date) -> Finished:
-    """Put the reports of a plan's shards together. ``baseline`` is the report of an earlier sweep to compare with.
+def merge_shards(
+    plan: Plan, paths: Sequence[Path], baseline: Path | None, today: date
+) -> tuple[Finished, Report | None]:
+    """Put the reports of a plan's shards together. ``baseline`` is the report of an earlier sweep to compare with; the
+    second result is that of the next one.
 
     A report that cannot be read is told, and its shard is missing. Raises `UsageError` for a report of another plan,
     and for a baseline of what is no sweep.
@@ -40,8 +43,11 @@ def merge_shards(plan: Plan, paths: Sequence[Path], baseline: Path | None, today
         except UsageError as error:
             problems.append(f"{path}: {error}")
     report = merge_reports(plan, reports, problems)
+    earlier = None
     if baseline is not None:
         if plan.command != "sweep":
             raise UsageError("--baseline is for sweeps; a run over two revisions has its base")
-        report = against(report, read_report(baseline), plan, today)
-    return Finished(report, report.failure)
+        earlier = read_report(baseline)
+        report = against(report, earlier, plan, today)
+    following = next_baseline(report, earlier, plan) if plan.command == "sweep" else None
+    return Finished(report, report.failure), following

@@ -379,6 +379,9 @@ def _counted(report: Report, found: Counts) -> list[str]:
     moved_classes = {(case.id.model, case.id.class_name) for case in report.cases if case.eager and case.eager.is_moved}
     if moved_classes:
         parts.append(f"eager moved in {plural(len(moved_classes), 'class')}")
+    lacking = sum(case.verdict is VerdictKind.NO_BASELINE and case.outcome not in CLEAN for case in report.cases)
+    if lacking:
+        parts.append(f"{plural(lacking, 'case')} without a baseline {'fails' if lacking == 1 else 'fail'}")
     if accepted := sum(map(is_accepted_regression, report.cases)):
         parts.append(f"{accepted:,} accepted")
     if report.sample is not None:

@@ -75,7 +75,7 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
 
 def against(sweep: Report, baseline: Report, plan: Plan, today: date) -> Report:
     """A sweep with the verdicts of a comparison with an earlier one, case by case. A case that the earlier one does not
-    have is ``no-baseline``; those that only it has are told."""
+    have is ``no-baseline``; those that only it has are told, where the sweep is of every model."""
     before = {case.id: case.head for case in baseline.cases if case.head is not None}
     reasons = {case.id: case.reason for case in plan.cases}
     planned = [PlannedCase(case.id, "", "", reasons.get(case.id, case.reason)) for case in sweep.cases]
@@ -83,7 +83,7 @@ def against(sweep: Report, baseline: Report, plan: Plan, today: date) -> Report:
     accepted, _ = in_force(plan.settings.accepted, today)
     judged = make_cases(planned, before, heads, accepted=accepted, drift=plan.settings.drift)
     blames = {case.id: case.blame for case in sweep.cases}
-    gone = sorted(str(case) for case in before.keys() - {case.id for case in plan.cases})
+    gone = sorted(str(case) for case in before.keys() - {case.id for case in plan.cases}) if plan.whole else []
     notes = [f"in the baseline, not in this sweep: {_listed(gone)}"] if gone else []
     versions = merged_versions({"base": baseline.versions, "head": sweep.versions})
     return sweep.model_copy(
@@ -94,6 +94,18 @@ def against(sweep: Report, baseline: Report, plan: Plan, today: date) -> Report:
             "versions": versions,
         }
     )
+
+
+def next_baseline(sweep: Report, baseline: Report | None, plan: Plan) -> Report | None:
+    """What the next sweep is to be compared with: this one, with the earlier one's cases that it was not about. None
+    for a sweep of some models without an earlier one: it says nothing of the others."""
+    if plan.whole:
+        return sweep
+    if baseline is None:
+        return None
+    own = {case.id for case in sweep.cases} | {case.id for case in plan.cases}
+    kept = tuple(case for case in baseline.cases if case.id not in own)
+    return sweep.model_copy(update={"cases": (*sweep.cases, *kept)})
 
 
 def _audit(plan: Plan, reports: Sequence[Report]) -> Audit | None:

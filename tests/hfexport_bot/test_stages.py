@@ -12,6 +12,7 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
+from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import CaseRequest, Outcome, OutcomeKind, Report, RunnerEvent, RunnerSetup
 
 MODEL = "class {0}Model(PreTrainedModel):\n    def forward(self): return {1}\n"
@@ -189,6 +190,31 @@ def test_a_sweep_is_judged_against_an_earlier_one(changed: Any, tmp_path: Path, 
     text = (tmp_path / "second" / "all" / "report.md").read_text()
     assert "1 regression in 1 cause · 1 fixed" in text
     assert "safe to merge" not in text
+
+
+def test_a_sweep_of_some_models_does_not_stand_for_all(changed: Any, tmp_path: Path) -> None:
+    def swept(name: str, broken: list[str], *named: str, earlier: str = "") -> tuple[int, Report, Path]:
+        folder = tmp_path / name
+        folder.mkdir()
+        plan, out = folder / "plan.json", folder / "all"
+        models = [part for model in named for part in ("--model", model)]
+        assert call("plan", "--tree", changed.path, "--backend", "onnx", *models, "--out", plan) == 0
+        assert call("run", "--plan", plan, "--out", folder / "1", runner=Runner(broken)) == 0
+        baseline = tmp_path / earlier / "all" / "baseline.json"
+        code = call("merge", "--plan", plan, folder / "1", "--out", out, *(("--baseline", baseline) if earlier else ()))
+        return code, report_in(out), out / "baseline.json"
+
+    _, _, left = swept("some", [], "a")
+    assert not left.exists()
+    swept("all", [])
+    code, report, _ = swept("some again", [], "a", earlier="all")
+    assert (code, len(report.cases), report.notes) == (0, 1, ())
+    code, report, _ = swept("broken", ["BModel"], earlier="some again")
+    assert code == 1
+    assert {each.id.class_name: each.verdict.value for each in report.cases}["BModel"] == "regression"
+    changed.commit({"modeling_e.py": MODEL.format("E", 1)})
+    _, report, _ = swept("new", ["EModel"], earlier="all")
+    assert headline(report).startswith("0 regressions · 1 case without a baseline fails")
 
 
 def test_a_sweep_of_other_content_is_refused(changed: Any, tmp_path: Path, capsys: Any) -> None:
