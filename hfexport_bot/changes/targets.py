@@ -199,6 +199,13 @@ def _find(
     model, _, class_name = name.rpartition("/")
     if model in catalogue:
         return catalogue[model], class_name
+    homes = [
+        f"{file.model}/{class_name}"
+        for file in sorted({file for files in catalogue.values() for file in files}, key=lambda each: each.path)
+        if class_name[:1].isupper() and class_name.encode() in _CLASS.findall(tree.read(file.path) or b"")
+    ]
+    if homes:
+        raise UsageError(f"unknown model {model or name!r}; did you mean {' or '.join(homes[:_NAMED])}?")
     nearest = _nearest(model or name, catalogue, lambda near: _has_models(catalogue[near], tree))
     raise UsageError(f"unknown model {model or name!r}{nearest}")
 

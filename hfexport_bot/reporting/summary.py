@@ -310,14 +310,17 @@ def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
         return "unknown"
     sides = [side for case in report.cases for side in (case.base, case.head) if side]
     passed = any(side.kind is OutcomeKind.PASS for side in sides)
-    return "yes" if passed or not report.cases else "unknown"
+    return "yes" if passed or not (report.cases or report.unreached) else "unknown"
 
 
 def unjudged(report: Report) -> str:
     """``2 changed files``: what nothing can be said of, not run though more than its text changed; or ``1 affected
-    class`` that has no case. Empty where there is nothing of the kind."""
+    class`` that has no case; or functions with changed lines, where no case ran at all. Empty where there is nothing of
+    the kind."""
     files = sum(item.kind == "file" and not is_harmless(item) for item in report.not_run)
     classes = sum(item.kind == "class" for item in report.not_run)
+    if not (files or classes or report.cases) and report.unreached:
+        return plural(len(report.unreached), "changed function")
     return plural(files, "changed file") if files else plural(classes, "affected class") if classes else ""
 
 

@@ -45,7 +45,7 @@ class Runner:
         log = Path(str(setup.log_dir), "case.log")
         log.parent.mkdir(parents=True, exist_ok=True)
         on_event(StageBegan(id=request.id, stage="trace"))
-        log.write_text("from the trace\n  ::error::x\n")
+        log.write_text(f"from the trace\n  ::error::x\n  in {setup.tree}/m.py\n")
         on_event(StageBegan(id=request.id, stage="load", component="decode"))
         failed = {"stage": "load", "message": "no kernel", "frames": (Location(file="m.py", line=3, function="f"),)}
         outcome = Outcome(kind=self._kind, seconds=2, **(failed if self._kind is OutcomeKind.ERROR else {}))
@@ -75,6 +75,7 @@ def test_stages_log_and_outcome_are_told_in_order(zoo: Path, capsys: pytest.Capt
         "stage: trace",
         "  from the trace",
         "    : :error::x",
+        f"    in {zoo}/m.py",
         "stage: decode load",
         "  no kernel",
         "  at m.py:3 in f",
@@ -84,13 +85,14 @@ def test_stages_log_and_outcome_are_told_in_order(zoo: Path, capsys: pytest.Capt
     assert "return 3" in runner.source
 
 
-def test_a_revision_is_run_as_it_was_committed(zoo: Path) -> None:
+def test_a_revision_is_run_as_it_was_committed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options, said in ((("--rev", "HEAD~1"), "return 1"), ((), "return 2")):
         runner = Runner()
         assert run(runner, CASE, "--repo", str(zoo), *options) == 0
         assert said in runner.source
         assert runner.setup is not None
         assert not Path(str(runner.setup.tree)).exists()  # nothing is left
+        assert "\n    in m.py\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", ["+sdpa", "@repo", "+eager_attention@repo"])

@@ -175,3 +175,9 @@ def test_a_folder_of_models_is_answered_with_what_lies_in_it() -> None:
 
 def test_a_class_of_a_broken_file_is_run_to_show_how_it_fails() -> None:
     assert find("broken/BrokenModel") == {"transformers.models.broken.modeling_broken": ("BrokenModel",)}
+
+
+@pytest.mark.parametrize(("name", "said"), [("pkg/C", "'pkg'"), ("C", "'C'")])
+def test_a_class_whose_model_is_missing_is_named_with_it(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=rf"unknown model {said}; did you mean pkg/modeling_c/C\?$"):
+        find(name, tree=REPOSITORY, layout=Layout.MODELING)

@@ -31,6 +31,7 @@ from hfexport_bot.schema import (
     ProbeResult,
     Report,
     Revision,
+    Unreached,
     VerdictKind,
 )
 from hfexport_bot.verdicts.compare import counts
@@ -182,6 +183,9 @@ def test_rows_keep_the_order_within_a_rank(run_report: Report) -> None:
 def test_headlines_without_cases() -> None:
     empty = Report(command="run", head=Revision(name="x"))
     assert headline(empty) == "nothing affected · safe to merge: yes"
+    cut = empty.model_copy(update={"unreached": (Unreached(file="a.py", function="f", lines=((1, 2),)),)})
+    assert headline(cut) == "nothing was run · 1 changed function was not judged, see what was not run"
+    assert merge_safety(cut) == "unknown"
     assert headline(empty.model_copy(update={"command": "check"})) == "nothing to run"
 
 
