@@ -133,8 +133,11 @@ def _with_conditions(symbols: Iterable[Symbol], old: Units, new: Units) -> Itera
     for symbol in symbols:
         when = None
         if symbol.how == "changed" and not policy.is_behind_boundary(symbol.path, symbol.definition, symbol.part):
-            sides = [side.definitions[symbol.definition].parts.get(symbol.part, []) for side in (old, new)]
-            nodes = [node for side in sides for node in side]
+            # What a file runs at import counts as changed where only one side has any.
+            units = [
+                side.definitions[symbol.definition] for side in (old, new) if symbol.definition in side.definitions
+            ]
+            nodes = [node for unit in units for node in unit.parts.get(symbol.part, [])]
             if len(nodes) == 2 and isinstance(nodes[0], ast.FunctionDef) and isinstance(nodes[1], ast.FunctionDef):
                 if alike(without_settings_aside(nodes[0]), without_settings_aside(nodes[1])):
                     yield replace(symbol, how=ASIDE)

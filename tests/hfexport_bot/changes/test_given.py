@@ -353,3 +353,10 @@ def test_folding_leaves_the_function_as_it_was() -> None:
     before = ast.dump(whole)
     folded(whole, defaults_of(whole), {}, {})
     assert ast.dump(whole) == before
+
+
+@pytest.mark.parametrize("edit", [("class Gelu", "print(1)\nclass Gelu"), ("print(2)\n", "")], ids=["comes", "goes"])
+def test_code_that_runs_at_import_may_be_on_one_side_alone(edit: tuple[str, str]) -> None:
+    path = SRC + "activations.py"
+    extra = {path: FILES[path] if edit[1] else FILES[path] + "print(2)\n"}
+    assert affected(run({path: edit}, extra)) == ALL
