@@ -104,7 +104,12 @@ class _Folding(ast.NodeTransformer):
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.If):
             return self._if(node)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+            and self._tracked.isdisjoint(_stored([ast.Expr(node.value)]))
+        ):
             return self._assign(node, node.targets[0].id)
         if isinstance(node, _Function):
             node.body = self._branch(node.body) or [ast.Pass()]

@@ -7,7 +7,6 @@ configuration gets the property.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -19,18 +18,18 @@ from hfexport_bot.changes.modeling import alike
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 #: Functions and methods that do nothing to other objects than those they make or are called on.
 _READING = frozenset({"dict", "list", "set", "tuple", "copy", "update", "get", "items", "keys"})
-_BUILTINS = frozenset(dir(builtins))
 #: The properties, not holding.
 _PROPERTIES = {name: ast.Constant(False) for name in policy.PROPERTIES}
 
 
 class Given(NamedTuple):
     """What must be given: an argument's name with its place among those that need no name (None: it needs it), or a
-    word of a configuration."""
+    word of a configuration. ``default``: what an argument is where it is not given, as it is written."""
 
     name: str
     place: int | None = None
     argument: bool = True
+    default: str = "None"
 
 
 def when_changed(
@@ -58,9 +57,9 @@ def when_changed(
     # Arguments that only one side has, and as few others as will do.
     for others in ([], *([name] for name in (*_PROPERTIES, *kept)), kept):
         needed = [*moved, *others]
-        if needed and same(needed):
-            places = {name: _place(new if name in after else old, name) for name in needed}
-            return tuple(_given(name, places[name]) for name in needed)
+        transparent = all(is_transparent(side, name) for side in (old, new) for name in needed if name in known)
+        if needed and transparent and same(needed):
+            return tuple(_given(new if name in after else old, name) for name in needed)
     return None
 
 
@@ -80,12 +79,12 @@ def _sets_aside(node: ast.stmt) -> bool:
 def _is_aside(node: ast.expr) -> bool:
     """Whether this is an attribute of the object itself that lies behind the boundary."""
     own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return own and policy.is_of_boundary(_name(node))
+    return own and policy.is_of_boundary(name_of(node))
 
 
 def _only_reads(node: ast.AST) -> bool:
     calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
-    return all(_name(call.func) in _READING for call in calls)
+    return all(name_of(call.func) in _READING for call in calls)
 
 
 def needed_for(function: _Function, word: str) -> tuple[Given, ...] | None:
@@ -95,8 +94,9 @@ def needed_for(function: _Function, word: str) -> tuple[Given, ...] | None:
     if asked is None:
         return None
     for name in sorted(asked):
-        if word not in _named_without(function, name):
-            return (_given(name, _place(function, name)),)
+        followed = name in _PROPERTIES or is_transparent(function, name)
+        if followed and word not in _named_without(function, name):
+            return (_given(function, name),)
     return ()
 
 
@@ -131,82 +131,23 @@ def _named_without(function: _Function, name: str) -> frozenset[str]:
     return frozenset(names_in(folded(function, known, properties, {})))
 
 
-def handed_on(nodes: Sequence[ast.AST], target: str, when: Sequence[Given]) -> Sequence[Given] | None:
-    """What must be given to code that uses ``target`` for it to give what ``target`` must be given: nothing where it
-    always does, None where it never does."""
-    found: dict[Given, None] = {}
-    for node in nodes:
-        optional = defaults_of(node) if isinstance(node, _Function) else {}
-        written = _keys(node)
-        for call in _calls_of(node, target):
-            for given in when:
-                if any(isinstance(each, ast.Starred) for each in call.args) or (
-                    given.place is not None and len(call.args) > given.place
-                ):
-                    return ()
-                for keyword in call.keywords:
-                    if keyword.arg is None:
-                        if given.name in written:
-                            return ()
-                        found[given._replace(place=None)] = None
-                    elif keyword.arg == given.name:
-                        if not (isinstance(keyword.value, ast.Name) and keyword.value.id in optional):
-                            return ()
-                        own = keyword.value.id
-                        found[Given(own, _place(node, own) if isinstance(node, _Function) else None)] = None
-    return [*found] or None
-
-
 def may_be_followed(part: str, when: Sequence[Given]) -> bool:
-    """Whether who gives an argument can be told: a method's, but for that which makes objects, by its name alone."""
-    return part in ("", "__init__") or all(given.place is None for given in when)
+    """Whether who gives an argument can be told: no method's, but for that which makes objects."""
+    return part in ("", "__init__") or not any(given.argument for given in when)
 
 
-def _given(name: str, place: int | None) -> Given:
-    return Given(policy.PROPERTIES.get(name, name), place, name not in policy.PROPERTIES)
+def _given(function: _Function, name: str) -> Given:
+    if name in _PROPERTIES:
+        return Given(policy.PROPERTIES[name], argument=False)
+    return Given(name, place_of(function, name), True, ast.unparse(defaults_of(function)[name]))
 
 
-@cache
-def _inside(node: ast.AST) -> Sequence[ast.AST]:
-    """The parts of some code that tell what it calls and writes."""
-    kinds = (ast.Call, ast.ClassDef, ast.Name, ast.Attribute, ast.Constant)
-    return [each for each in ast.walk(node) if isinstance(each, kinds)]
-
-
-@cache
-def _keys(node: ast.AST) -> frozenset[str]:
-    """What code may write as a key of a mapping."""
-    nodes = _inside(node)
-    strings = (each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    calls = (each for each in nodes if isinstance(each, ast.Call) and _name(each.func) in ("dict", "update"))
-    return frozenset((*strings, *(keyword.arg or "" for call in calls for keyword in call.keywords)))
-
-
-@cache
-def _calls_of(node: ast.AST, target: str) -> tuple[ast.Call, ...]:
-    """The calls of a function or class, of what derives from it as ``super()`` too; any call where it is not called by
-    its name."""
-    nodes = _inside(node)
-    calls = [each for each in nodes if isinstance(each, ast.Call)]
-    called = [each for each in calls if _name(each.func) in (target, "__init__")]
-    aside = {id(each.func) for each in called}
-    aside |= {id(base) for each in nodes if isinstance(each, ast.ClassDef) for base in each.bases}
-    asking = (each.args[-1] for each in calls if _name(each.func) == "isinstance" and each.args)
-    aside |= {id(inner) for each in asking for inner in ast.walk(each)}
-    loose = not called or any(
-        isinstance(each, ast.Name | ast.Attribute) and _name(each) == target and id(each) not in aside for each in nodes
+def is_transparent(function: _Function, name: str) -> bool:
+    """Whether what decorates a function gives it no argument that its callers do not give."""
+    return all(
+        name_of(each.func if isinstance(each, ast.Call) else each) in policy.TRANSPARENT and name not in names_in(each)
+        for each in function.decorator_list
     )
-    return tuple(each for each in calls if _may_be_held(each.func)) if loose else tuple(called)
-
-
-def _may_be_held(function: ast.expr) -> bool:
-    """Whether what is called may be a function that a name, an attribute or a table holds: no method of other objects
-    or of modules, such as ``x.view``, and no builtin."""
-    if isinstance(function, ast.Name):
-        return function.id not in _BUILTINS
-    if isinstance(function, ast.Attribute):
-        return isinstance(function.value, ast.Name) and function.value.id in ("self", "cls")
-    return True
 
 
 def _arguments(function: _Function) -> set[str]:
@@ -214,14 +155,15 @@ def _arguments(function: _Function) -> set[str]:
     return {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
 
 
-def _place(function: _Function, name: str) -> int | None:
+def place_of(function: _Function, name: str) -> int | None:
     """The place of an argument in a call, ``self`` aside."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     names = names[1:] if names and names[0] in ("self", "cls") else names
     return names.index(name) if name in names else None
 
 
-def _name(node: ast.expr) -> str:
+def name_of(node: ast.AST) -> str:
+    """The last word of a name, as it is written."""
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 

@@ -9,8 +9,9 @@ from functools import cache, cached_property
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.families import Families
-from hfexport_bot.changes.given import Given, handed_on, may_be_followed, needed_for
+from hfexport_bot.changes.given import Given, may_be_followed, needed_for
 from hfexport_bot.changes.graph import Graph, Use
+from hfexport_bot.changes.handing import handed_on
 from hfexport_bot.changes.modeling import SourceError, parse
 from hfexport_bot.changes.naming import Naming
 from hfexport_bot.changes.search import Node
@@ -57,18 +58,15 @@ class Guards:
         return when if all(found) and may_be_followed(use.part, when) else ()
 
     def _carried(self, node: Node, target: str, use: Use, arrived: Node) -> Node | None:
-        nodes = self._nodes(*use[:3])
         arguments = [given for given in node.when if given.argument]
+        nodes = self._nodes(*use[:3])
+        handed = handed_on(nodes, target, arguments) if arguments else None
         if self._is_of_a_model(arrived.path):
-            by_place = [given for given in arguments if given.place is not None]
-            given = self.is_said(arrived.path, node.when) or (
-                bool(by_place) and (not nodes or handed_on(nodes, target, by_place) == ())
-            )
-            return arrived if given else None
-        if not any(isinstance(each, _Function) for each in nodes):
-            return arrived._replace(when=node.when)
-        handed = handed_on(nodes, target, arguments)
-        if handed is not None and not (handed and may_be_followed(use.part, handed)):
+            # A model's own arguments are told by the names that its files write.
+            by_place = handed is not None and not all(given.place is None for given in handed)
+            return arrived if handed == () or by_place or self.is_said(arrived.path, node.when) else None
+        part = use.part if any(isinstance(each, _Function) for each in nodes) else ""
+        if handed is not None and not (handed and may_be_followed(part, handed)):
             return arrived
         when = (*(given for given in node.when if not given.argument), *(handed or ()))
         return arrived._replace(when=when) if when else None
@@ -136,9 +134,9 @@ class Guards:
     def _find_nodes(self, path: str, name: str, part: str) -> Iterator[ast.AST]:
         """The code of a part of a definition, in each version of its file."""
         for source in self._sources(path):
-            for node in self._definitions(source, name):
+            for node in self._definitions(source, name) or _constants(source).get(name, ()):
                 if part and isinstance(node, ast.ClassDef):
-                    yield from (each for each in node.body if getattr(each, "name", "") == part)
+                    yield from (each for each in node.body if part in (getattr(each, "name", ""), *_assigned(each)))
                 else:
                     yield node
 
@@ -147,9 +145,25 @@ def _find_definitions(source: bytes, name: str) -> Iterator[ast.AST]:
     """The functions and classes of a name. Of the source, no more is parsed than they are."""
     for text in _blocks(source).get(name.encode(), ()):
         try:
-            yield from parse(text).body
+            body = parse(text).body
         except SourceError:  # a line of a text that looks like code
-            yield from (node for node in ast.walk(parse(source)) if getattr(node, "name", "") == name)
+            body = [node for node in ast.walk(parse(source)) if isinstance(node, ast.stmt)]
+        yield from (node for node in body if getattr(node, "name", "") == name)
+
+
+@cache
+def _constants(source: bytes) -> Mapping[str, Sequence[ast.stmt]]:
+    """The statements that give the names of a file's own level their values."""
+    found: dict[str, list[ast.stmt]] = {}
+    for node in parse(source).body:
+        for name in _assigned(node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _assigned(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 @cache
@@ -158,9 +172,12 @@ def _blocks(source: bytes) -> Mapping[bytes, Sequence[bytes]]:
     starts = [*_LINE.finditer(source)]
     ends = [*(match.start() for match in starts[1:]), len(source)]
     found: dict[bytes, list[bytes]] = {}
+    decorated: int | None = None
     for match, end in zip(starts, ends, strict=False):
+        start = match.start() if decorated is None else decorated
+        decorated = start if match[0] == b"@" else None
         if match[1]:
-            found.setdefault(match[1], []).append(source[match.start() : end])
+            found.setdefault(match[1], []).append(source[start:end])
     return found
 
 

@@ -30,6 +30,11 @@ CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
 CONCERNS = {"RotaryEmbeddingConfigMixin": "rope_parameters"}
 #: Properties of few configurations, and what is written to give them to one.
 PROPERTIES = {"is_heterogeneous": "per_layer_config"}
+#: Decorators that hand on to a function what they are called with, and no more.
+TRANSPARENT = frozenset(
+    {"abstractmethod", "auto_docstring", "cache", "can_return_tuple", "deprecate_kwarg", "lru_cache", "no_grad"}
+    | {"staticmethod"}
+)
 #: Methods that run whenever a configuration is made, by the decorator ``strict``.
 VALIDATES = "validate_"
 

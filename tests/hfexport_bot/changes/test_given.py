@@ -8,7 +8,8 @@ import itertools
 import pytest
 
 from hfexport_bot.changes.folding import defaults_of, folded
-from hfexport_bot.changes.given import Given, handed_on, needed_for, when_changed
+from hfexport_bot.changes.given import Given, needed_for, when_changed
+from hfexport_bot.changes.handing import handed_on
 from hfexport_bot.changes.selection import NOT_EXPORTED
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, SRC, TOY, affected, not_run, run
 
@@ -84,10 +85,14 @@ def test_folding_keeps_what_a_function_returns() -> None:
     ("old", "new", "when"),
     [
         # An argument that is new, and that says the same when left out.
-        ("def f(x): return x", "def f(x, p=True): return x if p else -x", (Given("p", 1),)),
-        ("def f(x): return x", "def f(x, *, p=True): return x if p else -x", (Given("p"),)),
+        ("def f(x): return x", "def f(x, p=True): return x if p else -x", (Given("p", 1, default="True"),)),
+        ("def f(x): return x", "def f(x, *, p=True): return x if p else -x", (Given("p", default="True"),)),
         ("def f(x, p=None): return x", "def f(x): return x", (Given("p", 1),)),
-        ("def f(x):\n    p = True\n    return g(x, p)", "def f(x, p=True): return g(x, p)", (Given("p", 1),)),
+        (
+            "def f(x):\n    p = True\n    return g(x, p)",
+            "def f(x, p=True): return g(x, p)",
+            (Given("p", 1, default="True"),),
+        ),
         ("def f(x):\n    p = False\n    return g(x, p)", "def f(x, p=True): return g(x, p)", None),
         ("def f(x): return x", "def f(x, p=True): return x if not p else -x", None),
         ("def f(x): return x", "def f(x, p): return x", None),
@@ -105,6 +110,12 @@ def test_folding_keeps_what_a_function_returns() -> None:
             (Given("per_layer_config", argument=False),),
         ),
         ("def f(self): return 1", "def f(self):\n    if self.other: return 2\n    return 1", None),
+        ("@adding\ndef f(x): return x", "@adding\ndef f(x, p=True): return x if p else -x", None),
+        (
+            "def f(x, p=None):\n    y = [p := 3]\n    if p: x = 1",
+            "def f(x, p=None):\n    y = [p := 3]\n    if p: x = 2",
+            None,
+        ),
     ],
 )
 def test_what_must_be_given_for_two_versions_to_differ(old: str, new: str, when: tuple[Given, ...] | None) -> None:
@@ -114,7 +125,9 @@ def test_what_must_be_given_for_two_versions_to_differ(old: str, new: str, when:
 def test_an_argument_handed_on_with_its_own_default_is_not_given() -> None:
     old, new = function("def f(x): return g(x)"), function("def f(x, p=True): return g(x, p=p)")
     assert when_changed(old, new) is None
-    assert when_changed(old, new, ({}, {"g": defaults_of(function("def g(x, p=True): return x"))})) == (Given("p", 1),)
+    assert when_changed(old, new, ({}, {"g": defaults_of(function("def g(x, p=True): return x"))})) == (
+        Given("p", 1, default="True"),
+    )
     assert when_changed(old, new, ({}, {"g": defaults_of(function("def g(x, p=False): return x"))})) is None
 
 
@@ -152,12 +165,58 @@ def test_what_must_be_given_to_get_to_a_use(text: str, needed: tuple[Given, ...]
         # Not called by its name: any call that may be of it.
         ("def f(x):\n    h = g\n    return h(x, 1)", ()),
         ("def f(x):\n    h = g\n    return h(x.view(*x, -1))", None),
-        ("def f(x): return isinstance(x, g) and h(x, 1)", ()),
+        ("def f(x): return isinstance(x, g) and h(x, 1)", None),
         ("def f(x): return g(x) if isinstance(x, g) else h(x, 1)", None),
+        # A default of its own, or another value.
+        ("def f(x, p=3): return g(x, p=p)", ()),
+        ("def f(x, p=None):\n    p = p or 4\n    return g(x, p=p)", ()),
+        ("def f(x, p=None):\n    if p is None: p = 4\n    return g(x, p=p)", ()),
+        ("def f(x, p=None):\n    for p in x: g(x, p=p)", ()),
+        ("def f(x, p=None): return (p := 4) and g(x, p=p)", ()),
+        ("def f(x, p=None):\n    def h(p=3): return g(x, p=p)\n    return h()", ()),
+        ("def f(x, p=None): return (lambda p=3: g(x, p=p))()", ()),
+        ("@adding\ndef f(x, p=None): return g(x, p=p)", ()),
+        ("@adding\ndef f(x, **kwargs): return g(x, **kwargs)", ()),
+        ("@no_grad()\ndef f(x, p=None): return g(x, p=p)", [Given("p", 1)]),
+        ("@deprecate_kwarg('o', new_name='p')\ndef f(x, p=None): return g(x, p=p)", ()),
+        # Mappings.
+        ("def f(x):\n    kwargs = {'q': 1}\n    return g(x, **kwargs)", None),
+        ("def f(x):\n    kwargs = {'q': 1}\n    kwargs['p'] = 2\n    return g(x, **kwargs)", ()),
+        ("def f(x):\n    kwargs = {'q': 1}\n    h(kwargs)\n    return g(x, **kwargs)", ()),
+        ("def f(x):\n    kwargs = h()\n    return g(x, **kwargs)", ()),
+        ("def f(x, **kwargs):\n    kwargs.setdefault('p', 1)\n    return g(x, **kwargs)", ()),
+        ("def f(x, **kwargs):\n    kwargs.pop('q')\n    return g(x, **kwargs)", [Given("p")]),
+        ("def f(x): return g(x, **self.kwargs)", ()),
+        ("def f(x, p=3): return g(**locals())", ()),
+        # Handed to others, or held by them.
+        ("def f(x): return partial(g, x, 1)()", ()),
+        ("def f(x): return map(g, x, x)", ()),
+        ("def f(x): return checkpoint(g, x, 1)", ()),
+        ("def f(self): self.h = g", ()),
+        ("def f(x, h=g): return h(x, 1)", ()),
+        ("def f(x):\n    for h in (g,): h(x, 1)", ()),
+        ("def f(self): g.__init__(self, 1, 2)", ()),
+        ("def f(x): h(x, 1)", ()),
+        ("def f(x): return g['a'](x, 1)", ()),
+        ("def f(x): return g.get('a', x)(x)", None),
+        # Classes.
+        ("class F(g): pass", [Given("p", 1)]),
+        ("class F(g):\n    def __init__(self, a): super().__init__(a)", [Given("p", 1)]),
+        ("class F(g):\n    def __init__(self, a): super().__init__(a, 4)", ()),
+        ("class F(g):\n    def __init__(self, a, b=4): super().__init__(a, p=b)", ()),
+        ("class F(g):\n    def __init__(self, a, b=None): super().__init__(a, p=b)", [Given("b", 1)]),
+        ("class F(g):\n    def __init__(self): g.__init__(self, 3, 4)", ()),
+        ("class F:\n    h = staticmethod(g)", ()),
+        # Statements of a file's own level.
+        ("h = g", [Given("p", 1)]),
+        ("T = {'a': g}", [Given("p", 1)]),
+        ("h = partial(g, p=4)", ()),
+        ("h = lambda x, p=3: g(x, p=p)", ()),
+        ("g.__defaults__ = (1, 3)", ()),
     ],
 )
 def test_what_is_handed_on(text: str, handed: object) -> None:
-    assert handed_on([function(text)], "g", [Given("p", 1)]) == handed
+    assert handed_on(ast.parse(text).body, "g", [Given("p", 1)]) == handed
 
 
 # -- on a small checkout ---------------------------------------------------------------------------------------------
