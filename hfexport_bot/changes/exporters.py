@@ -197,7 +197,7 @@ class _Locator:
         return list(dict.fromkeys(path for tree in self._trees for path in tree.blobs()))
 
     def _read_facts(self, path: str) -> Sequence[Facts]:
-        return [facts for side in facts_of([path], self._trees) for facts in side.values()]
+        return [facts for side in facts_of([path], self._trees, self._layout) for facts in side.values()]
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 # What an imported base class must be called to count as a model that has a forward.
@@ -53,23 +53,32 @@ def parse(source: bytes) -> ast.Module:
         raise SourceError(str(error) or type(error).__name__, 0) from None
 
 
-def public_model_classes(module: ast.Module) -> tuple[str, ...]:
+#: The class that a name of a file leads to in another file, by the dotted name that is written; None for others'.
+Elsewhere = Callable[[str], "tuple[Classes, str] | None"]
+
+
+def nowhere(dotted: str) -> None:
+    """For a file that is read alone."""
+
+
+def public_model_classes(module: ast.Module, elsewhere: Elsewhere = nowhere) -> tuple[str, ...]:
     """The model classes that the file's ``__all__`` offers; all of them where it has none or offers no model.
 
     The others are parts of these (``T5Stack``), so that running them too would measure everything twice.
     """
-    classes, offered = model_classes(module), _offered(module)
+    classes, offered = model_classes(module, elsewhere), _offered(module)
     return tuple(name for name in classes if name in offered) or classes
 
 
-def model_classes(module: ast.Module) -> tuple[str, ...]:
+def model_classes(module: ast.Module, elsewhere: Elsewhere = nowhere) -> tuple[str, ...]:
     """The classes that can be exported, in the order of the file.
 
-    A model class derives from ``PreTrainedModel`` by the names of its bases, through classes of the file or
-    imported ones that are called like a model, and has a forward that is not abstract: its own, one inherited
-    within the file, or an imported model's. ``XPreTrainedModel`` bases and private classes are left out.
+    A model class derives from ``PreTrainedModel`` by the names of its bases, through classes of the file, those that
+    ``elsewhere`` finds, or other imported ones that are called like a model, and has a forward that is not abstract:
+    its own, one that it inherits from these, or an imported model's. ``XPreTrainedModel`` bases and private classes
+    are left out.
     """
-    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    file = read_classes(module, elsewhere)
     return tuple(
         name
         for name, node in file.classes.items()
@@ -81,10 +90,10 @@ def model_classes(module: ast.Module) -> tuple[str, ...]:
     )
 
 
-def plain_modules(module: ast.Module) -> tuple[str, ...]:
+def plain_modules(module: ast.Module, elsewhere: Elsewhere = nowhere) -> tuple[str, ...]:
     """The classes that have a forward and are no models only because they derive from ``torch.nn.Module`` and not from
     ``PreTrainedModel``, in the order of the file."""
-    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    file = read_classes(module, elsewhere)
     return tuple(
         name
         for name in file.classes
@@ -92,10 +101,10 @@ def plain_modules(module: ast.Module) -> tuple[str, ...]:
     )
 
 
-def without_forward(module: ast.Module) -> tuple[str, ...]:
+def without_forward(module: ast.Module, elsewhere: Elsewhere = nowhere) -> tuple[str, ...]:
     """The public classes that derive from ``PreTrainedModel`` and are no models only because they have no forward, in
     the order of the file."""
-    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
+    file = read_classes(module, elsewhere)
     return tuple(
         name
         for name, node in file.classes.items()
@@ -107,11 +116,11 @@ def without_forward(module: ast.Module) -> tuple[str, ...]:
     )
 
 
-def generating_classes(module: ast.Module) -> tuple[str, ...]:
+def generating_classes(module: ast.Module, elsewhere: Elsewhere = nowhere) -> tuple[str, ...]:
     """Those of `model_classes` that have ``generate``: by the names of their bases, through classes of the file, they
     derive from ``GenerationMixin`` or from an imported model that is called like one that generates."""
-    file = _File(classes={node.name: node for node in _classes(module.body)}, imported=_imported_names(module))
-    return tuple(name for name in model_classes(module) if file.generates(name))
+    file = read_classes(module, elsewhere)
+    return tuple(name for name in model_classes(module, elsewhere) if file.generates(name))
 
 
 def _offered(module: ast.Module) -> set[str]:
@@ -181,16 +190,17 @@ def is_documenting(decorator: ast.expr) -> bool:
 
 def _classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
     """Top-level classes, those under ``if is_x_available():`` and ``try:`` included."""
-    return (node for node in _statements(body) if isinstance(node, ast.ClassDef))
+    return (node for node in flat_statements(body) if isinstance(node, ast.ClassDef))
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def flat_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a level, those under ``if`` and ``try`` included."""
     for node in body:
         if isinstance(node, ast.If):
-            yield from _statements(node.body + node.orelse)
+            yield from flat_statements(node.body + node.orelse)
         elif isinstance(node, ast.Try):
             handlers = [statement for handler in node.handlers for statement in handler.body]
-            yield from _statements(node.body + handlers + node.orelse + node.finalbody)
+            yield from flat_statements(node.body + handlers + node.orelse + node.finalbody)
         else:
             yield node
 
@@ -199,7 +209,7 @@ def _imported_names(module: ast.Module) -> dict[str, str]:
     """Local name to original name, for names imported under another where a class may use them as its base."""
     return {
         alias.asname: alias.name
-        for node in _statements(module.body)
+        for node in flat_statements(module.body)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname
@@ -228,37 +238,50 @@ def _own_forward(node: ast.ClassDef) -> bool | None:
     return None
 
 
-@dataclass(frozen=True)
-class _File:
+def read_classes(module: ast.Module, elsewhere: Elsewhere = nowhere) -> Classes:
+    """The classes of one file."""
+    return Classes({node.name: node for node in _classes(module.body)}, _imported_names(module), elsewhere)
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
     """The classes of one file and what they inherit, by names alone."""
 
     classes: Mapping[str, ast.ClassDef]
     imported: Mapping[str, str]
+    elsewhere: Elsewhere
 
-    def is_pretrained(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def is_pretrained(self, name: str, seen: _Seen = frozenset()) -> bool:
+        """Whether a class derives from ``PreTrainedModel``."""
         if name.endswith("PreTrainedModel"):
             return True
         if name not in self.classes:
             return self._is_imported_model(name) or name.startswith("PreTrained")
-        return name not in seen and any(self.is_pretrained(base, seen | {name}) for base in self._bases(name))
+        known = seen | {(self, name)}
+        return (self, name) not in seen and any(file.is_pretrained(base, known) for file, base in self._bases(name))
 
-    def is_module(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def is_module(self, name: str, seen: _Seen = frozenset()) -> bool:
+        """Whether a class derives from ``torch.nn.Module``."""
         if name not in self.classes:
             return name == "Module"
-        return name not in seen and any(self.is_module(base, seen | {name}) for base in self._bases(name))
+        known = seen | {(self, name)}
+        return (self, name) not in seen and any(file.is_module(base, known) for file, base in self._bases(name))
 
-    def has_forward(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def has_forward(self, name: str, seen: _Seen = frozenset()) -> bool:
+        """Whether a class has a forward that is not abstract."""
         if name not in self.classes:
             return bool(_IMPORTED_FORWARD.fullmatch(name)) or self._is_imported_model(name)
         own = _own_forward(self.classes[name])
-        if own is not None or name in seen:
+        if own is not None or (self, name) in seen:
             return bool(own)
-        return any(self.has_forward(base, seen | {name}) for base in self._bases(name))
+        return any(file.has_forward(base, seen | {(self, name)}) for file, base in self._bases(name))
 
-    def generates(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def generates(self, name: str, seen: _Seen = frozenset()) -> bool:
+        """Whether a class has ``generate``."""
         if name not in self.classes:
             return name.endswith("GenerationMixin") or bool(_IMPORTED_GENERATING.fullmatch(name))
-        return name not in seen and any(self.generates(base, seen | {name}) for base in self._bases(name))
+        known = seen | {(self, name)}
+        return (self, name) not in seen and any(file.generates(base, known) for file, base in self._bases(name))
 
     def _is_imported_model(self, name: str) -> bool:
         return (
@@ -268,11 +291,21 @@ class _File:
             and name not in _NO_MODELS
         )
 
-    def _bases(self, name: str) -> Iterator[str]:
-        """The last segment of each base's name, imported aliases undone: `nn.Module` is `Module`."""
+    def _bases(self, name: str) -> Iterator[tuple[Classes, str]]:
+        """Each base with the file it is in: of one that is not found the last segment of its name, imported aliases
+        undone: `nn.Module` is `Module`."""
         for base in self.classes[name].bases:
             target = base.value if isinstance(base, ast.Subscript) else base
-            if isinstance(target, ast.Attribute):
-                yield target.attr
-            elif isinstance(target, ast.Name):
-                yield self.imported.get(target.id, target.id)
+            if not isinstance(target, ast.Attribute | ast.Name):
+                continue
+            dotted = ast.unparse(target)
+            found = None if dotted in self.classes else self.elsewhere(dotted)
+            if found is not None:
+                yield found
+            elif isinstance(target, ast.Attribute):
+                yield self, target.attr
+            else:
+                yield self, self.imported.get(target.id, target.id)
+
+
+_Seen = frozenset[tuple[Classes, str]]

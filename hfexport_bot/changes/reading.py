@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import Facts, read_facts
 from hfexport_bot.changes.git import FileChange
-from hfexport_bot.changes.layout import is_test_or_doc
+from hfexport_bot.changes.inheritance import Inheritance
+from hfexport_bot.changes.layout import is_modeling_file, is_test_or_doc
 from hfexport_bot.changes.loading import Failing
 from hfexport_bot.changes.modules import Modules
 from hfexport_bot.changes.store import keep_facts, load_facts
@@ -39,8 +40,8 @@ class Sides:
         wanted = [{path: blob for path, blob in side.items() if self._is_read(path)} for side in self.blobs]
         compared = {side[path] for side in self.blobs for path in changed & side.keys() if path.endswith(".py")}
         facts, read = _facts({blob for side in wanted for blob in side.values()} | compared, (base, head))
-        self.base: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[0].items() if blob in facts}
-        self.head: Mapping[str, Facts] = {path: facts[blob] for path, blob in wanted[1].items() if blob in facts}
+        by_path = [{path: facts[blob] for path, blob in side.items() if blob in facts} for side in wanted]
+        self.base, self.head = _with_inherited(by_path, (base, head), layout)
         self._facts = facts
         self._sources = read | _contents(compared - read.keys(), (base, head))
 
@@ -96,12 +97,33 @@ class Sides:
         return helper or (self._helps and path in self._hooks) or policy.is_read(path)
 
 
-def facts_of(paths: Collection[str], trees: Sequence[StoredTree]) -> list[Mapping[str, Facts]]:
+def facts_of(paths: Collection[str], trees: Sequence[StoredTree], layout: Layout) -> list[Mapping[str, Facts]]:
     """The facts of some files by path, those of each tree that they are in."""
     known = [tree.blobs() for tree in trees]
     sides = [{path: side[path] for path in paths if path in side} for side in known]
     facts, _ = _facts({blob for side in sides for blob in side.values()}, trees)
-    return [{path: facts[blob] for path, blob in side.items() if blob in facts} for side in sides]
+    by_path = [{path: facts[blob] for path, blob in side.items() if blob in facts} for side in sides]
+    return _with_inherited(by_path, trees, layout)
+
+
+def _with_inherited(
+    sides: Sequence[Mapping[str, Facts]], trees: Sequence[StoredTree], layout: Layout
+) -> list[Mapping[str, Facts]]:
+    """The facts of some files, where a repository has models of its own with those that derive from classes of its
+    other files; what is the same on all sides stays one object."""
+    if layout is not Layout.MODELING:
+        return [*sides]
+    known: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Facts] = {}
+    found: list[Mapping[str, Facts]] = []
+    for side, tree in zip(sides, trees, strict=True):
+        inheritance = Inheritance(tree)
+        completed: dict[str, Facts] = {}
+        for path, facts in side.items():
+            new = inheritance.completed(path, facts) if is_modeling_file(path, layout) else facts
+            key = (id(facts), tuple(new.models), tuple(new.generating))
+            completed[path] = facts if new is facts else known.setdefault(key, new)
+        found.append(completed)
+    return found
 
 
 def _facts(blobs: set[str], trees: Sequence[StoredTree]) -> tuple[dict[str, Facts], dict[str, bytes]]:

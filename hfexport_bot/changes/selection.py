@@ -100,7 +100,7 @@ def with_classes(
 ) -> tuple[AffectedModule, ...]:
     """``affected`` with ``more`` classes, and the reasons of both, by path."""
     found = {file.path: module for module in affected if (file := module.head or module.base) is not None}
-    on_base, on_head = facts_of(more, (base, head))
+    on_base, on_head = facts_of(more, (base, head), layout)
     for path, classes in more.items():
         base_names, base_generating = _defined(on_base.get(path, Facts()), classes)
         head_names, head_generating = _defined(on_head.get(path, Facts()), classes)

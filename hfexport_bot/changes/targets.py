@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from hfexport_bot.changes.inheritance import Inheritance
 from hfexport_bot.changes.layout import MODELS_FOLDER, ModelFile, has_odd_name, is_modeling_file, model_file
 from hfexport_bot.changes.modeling import (
+    Elsewhere,
     SourceError,
     generating_classes,
     model_classes,
+    nowhere,
     parse,
     plain_modules,
     public_model_classes,
@@ -42,22 +45,22 @@ def resolve_targets(names: Sequence[str], tree: Tree, layout: Layout) -> tuple[A
     catalogue = _catalogue(tree, layout)
     wanted: dict[ModelFile, list[str]] = {}
     for name, (files, class_name) in _find_all(names, tree, layout, catalogue):
-        found = {file: _classes(file, tree, class_name) for file in files}
+        found = {file: _classes(file, tree, layout, class_name) for file in files}
         if class_name and not any(class_name in classes for classes in found.values()):
             known = [each for classes in found.values() for each in classes]
-            lacking = _lacking(files, tree).of(class_name)
+            lacking = _lacking(files, tree, layout).of(class_name)
             said = f": {lacking}" if lacking.names else _nearest(class_name, known)
             raise UsageError(f"{name}: no model class {class_name}{said}")
         if not any(found.values()):
             paths = ", ".join(file.path for file in files)
-            raise UsageError(f"{name}: no model class in {paths}: {_lacking(files, tree)}")
+            raise UsageError(f"{name}: no model class in {paths}: {_lacking(files, tree, layout)}")
         for file, classes in found.items():
             chosen = [each for each in classes if class_name in (None, each)]
             kept = wanted.setdefault(file, [])
             kept.extend(each for each in chosen if each not in kept)
     return tuple(
         AffectedModule(
-            None, file, (), tuple(classes), reason=ASKED_FOR, head_generating=_generating(file, tree, classes)
+            None, file, (), tuple(classes), reason=ASKED_FOR, head_generating=_generating(file, tree, layout, classes)
         )
         for file, classes in wanted.items()
         if classes
@@ -72,11 +75,13 @@ def resolve_on_both(names: Sequence[str], base: Tree, head: Tree, layout: Layout
         if file is None or (source := base.read(file.path)) is None:
             return module
         try:
-            there = model_classes(parse(source))
+            there = model_classes(parse(source), _elsewhere(file, base, layout))
         except SourceError:
             there = module.head_classes  # their cases end as errors in stage `source`
         classes = tuple(name for name in module.head_classes if name in there)
-        return replace(module, base=file, base_classes=classes, base_generating=_generating(file, base, classes))
+        return replace(
+            module, base=file, base_classes=classes, base_generating=_generating(file, base, layout, classes)
+        )
 
     return tuple(map(with_base, resolve_targets(names, head, layout)))
 
@@ -91,14 +96,14 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
     modules, notes = [], []
     for file in sorted(files, key=lambda each: each.path):
         try:
-            classes = public_model_classes(parse(tree.read(file.path) or b""))
+            classes = public_model_classes(parse(tree.read(file.path) or b""), _elsewhere(file, tree, layout))
         except SourceError as error:
             notes.append(f"{file.path} was left out: syntax error, line {error.line}: {error}")
             continue
-        generating = _generating(file, tree, classes)
+        generating = _generating(file, tree, layout, classes)
         if classes:
             modules.append(AffectedModule(None, file, (), classes, reason="every model", head_generating=generating))
-        lacking = _lacking([file], tree)
+        lacking = _lacking([file], tree, layout)
         if lacking.mute:
             notes.append(f"{file.path}: left out for want of a forward: {_some(lacking.mute)}")
         elif lacking.names and not classes:
@@ -206,23 +211,29 @@ def _find(
     ]
     if homes:
         raise UsageError(f"unknown model {model or name!r}; did you mean {' or '.join(homes[:_NAMED])}?")
-    nearest = _nearest(model or name, catalogue, lambda near: _has_models(catalogue[near], tree))
+    nearest = _nearest(model or name, catalogue, lambda near: _has_models(catalogue[near], tree, layout))
     raise UsageError(f"unknown model {model or name!r}{nearest}")
 
 
-def _classes(file: ModelFile, tree: Tree, class_name: str | None) -> tuple[str, ...]:
+def _classes(file: ModelFile, tree: Tree, layout: Layout, class_name: str | None) -> tuple[str, ...]:
     try:
         module = parse(tree.read(file.path) or b"")
-        return model_classes(module) if class_name else public_model_classes(module)
+        find = model_classes if class_name else public_model_classes
+        return find(module, _elsewhere(file, tree, layout))
     except SourceError as error:
         if class_name:
             return (class_name,)  # its case runs, and ends as an error in stage `source`
         raise UsageError(f"{file.path}: syntax error, line {error.line}: {error}") from None
 
 
-def _generating(file: ModelFile, tree: Tree, classes: Sequence[str]) -> tuple[str, ...]:
+def _elsewhere(file: ModelFile, tree: Tree, layout: Layout) -> Elsewhere:
+    """Where the bases of a repository's own models are found; those of transformers are told by their names."""
+    return Inheritance(tree).of(file.path) if layout is Layout.MODELING else nowhere
+
+
+def _generating(file: ModelFile, tree: Tree, layout: Layout, classes: Sequence[str]) -> tuple[str, ...]:
     try:
-        generating = generating_classes(parse(tree.read(file.path) or b""))
+        generating = generating_classes(parse(tree.read(file.path) or b""), _elsewhere(file, tree, layout))
     except SourceError:
         return ()
     return tuple(name for name in classes if name in generating)
@@ -254,9 +265,9 @@ class _Lacking:
         return "; ".join(said)
 
 
-def _lacking(files: Iterable[ModelFile], tree: Tree) -> _Lacking:
-    modules = [parse(tree.read(file.path) or b"") for file in files]
-    plain, mute = ([name for module in modules for name in each(module)] for each in (plain_modules, without_forward))
+def _lacking(files: Iterable[ModelFile], tree: Tree, layout: Layout) -> _Lacking:
+    read = [(parse(tree.read(file.path) or b""), _elsewhere(file, tree, layout)) for file in files]
+    plain, mute = ([name for each in read for name in find(*each)] for find in (plain_modules, without_forward))
     return _Lacking(tuple(plain), tuple(mute))
 
 
@@ -264,9 +275,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
-def _has_models(files: Iterable[ModelFile], tree: Tree) -> bool:
+def _has_models(files: Iterable[ModelFile], tree: Tree, layout: Layout) -> bool:
     try:
-        return any(_classes(file, tree, None) for file in files)
+        return any(_classes(file, tree, layout, None) for file in files)
     except UsageError:  # no Python
         return False
 
