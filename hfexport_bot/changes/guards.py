@@ -40,11 +40,14 @@ class Guards:
     def followed(self, node: Node, use: Use, arrived: Node) -> Node | None:
         """Where a use of a node leads to, with what must be given for it; None where it is not given."""
         target = node.definition if node.part.startswith("[") else node.part or node.definition
-        # Most of a walk leads through tables of the auto classes, whose entries are no code.
-        when = self._of_use(use, target) if policy.is_shared(use.path) else ()
-        if when:
-            return arrived._replace(when=when)
-        return self._carried(node, target, use, arrived) if node.when else arrived
+        try:
+            # Most of a walk leads through tables of the auto classes, whose entries are no code.
+            when = self._of_use(use, target) if policy.is_shared(use.path) else ()
+            if when:
+                return arrived._replace(when=when)
+            return self._carried(node, target, use, arrived) if node.when else arrived
+        except (SourceError, RecursionError):
+            return arrived  # what a side that is no Python, or is nested too deeply, asks for is unknown: nothing
 
     def _find_of_use(self, use: Use, target: str) -> tuple[Given, ...]:
         """What must be given for a part of the shared code to get to what it names; nothing where it may always."""

@@ -419,3 +419,12 @@ def test_code_that_runs_at_import_may_be_on_one_side_alone(edit: tuple[str, str]
     path = SRC + "activations.py"
     extra = {path: FILES[path] if edit[1] else FILES[path] + "print(2)\n"}
     assert affected(run({path: edit}, extra)) == ALL
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["x = = combine(bias)", "x = x" + " + x" * 20_000, "x = x" + ".a" * 5_000, "x = (x + combine(bias)"],
+    ids=["syntax error", "long sum", "deep attribute", "open parenthesis"],
+)
+def test_shared_code_that_cannot_be_read_affects_whoever_uses_it(broken: str) -> None:
+    assert affected(run({ATTENTION: ("x = x + combine(bias)", broken)}, BIASED)) >= FAR_MODELS
