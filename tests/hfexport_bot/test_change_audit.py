@@ -197,6 +197,7 @@ def test_this_projects_own_workarounds_are_tried_on_installed_models(judge: Judg
     assert report.audit.notes[-1] == "the exporters that are installed are not those of head: none of them was audited"
 
 
+@pytest.mark.slow  # two sides, and each workaround off: a minute
 @pytest.mark.process
 @pytest.mark.export
 def test_a_real_change_of_workarounds(repository: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
