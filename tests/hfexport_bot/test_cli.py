@@ -481,10 +481,12 @@ def test_patches_of_the_checkouts_own_exporters_are_disabled_by_their_ids(
 
 
 def test_workarounds_of_the_repository_are_left_to_the_runner(changed: Any, out: Path) -> None:
-    changed.commit({".github/hfexport.yml": "workarounds: w.py", "w.py": ""})
-    code, runner = run(changed, out, "--disable-workaround", "dynamo/pytree/own")
+    registered = "@register_patch('dynamo', 'm.f', model_change='x')"
+    patch = f"from exporters.utils import register_patch\n{registered}\ndef own(f): ..."
+    changed.commit({".github/hfexport.yml": "workarounds: w.py", "w.py": patch})
+    code, runner = run(changed, out, "--disable-workaround", "dynamo/model_patches/own")
     assert code == 0
-    assert runner.calls["head"][0].disabled_workarounds == ("dynamo/pytree/own",)
+    assert runner.calls["head"][0].disabled_workarounds == ("dynamo/model_patches/own",)
 
 
 def test_an_unexpected_error_is_three_with_its_traceback_in_a_file(
