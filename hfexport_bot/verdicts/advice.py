@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
-import yaml
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from hfexport_bot.schema import STAGES, CaseReport, OutcomeKind, Record
+from hfexport_bot.verdicts.entries import Pattern, packaged_entries
 
 #: Stages whose failures name no line.
 _WITHOUT_A_LINE = frozenset({"eager", *STAGES["check"]})
@@ -24,29 +23,14 @@ class Advice(Record):
     row: str
     stages: Annotated[tuple[str, ...], Field(min_length=1)]
     kinds: Annotated[tuple[OutcomeKind, ...], Field(min_length=1)] = (OutcomeKind.ERROR,)
-    texts: Annotated[tuple[str, ...], Field(min_length=1)]
+    texts: Annotated[tuple[Pattern, ...], Field(min_length=1)]
     advice: str
-
-    @field_validator("texts")
-    @classmethod
-    def _compile(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise ValueError(f"{text!r} is no regular expression: {error}") from error
-        return texts
-
-
-def read(text: str) -> tuple[Advice, ...]:
-    """Read entries from YAML. Raises ``ValueError`` (pydantic's) for one that is not as described."""
-    return tuple(Advice.model_validate(entry) for entry in yaml.safe_load(text))
 
 
 @cache
 def known_advice() -> tuple[Advice, ...]:
     """The entries that come with the package."""
-    return read(files(__package__).joinpath("advice.yml").read_text(encoding="utf-8"))
+    return packaged_entries("advice.yml", Advice)
 
 
 def advice_on(case: CaseReport) -> Advice | None:

@@ -6,15 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Literal
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, field_validator, model_validator
 
 from hfexport_bot.schema import Backend, Outcome, OutcomeKind, Record, Report
+from hfexport_bot.verdicts.entries import Pattern, packaged_entries
 
 #: Outcomes that say nothing of a cause: no issue is ever offered for them.
 NEVER = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.OOM, OutcomeKind.CRASH})
@@ -38,7 +37,7 @@ class UpstreamIssue(Record):
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)]
     stages: Annotated[tuple[str, ...], Field(min_length=1)]
     kinds: Annotated[tuple[OutcomeKind, ...], Field(min_length=1)] = (OutcomeKind.ERROR,)
-    texts: tuple[str, ...] = ()
+    texts: tuple[Pattern, ...] = ()
     operators: tuple[str, ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     workaround: str = ""
@@ -48,16 +47,6 @@ class UpstreamIssue(Record):
     def reference(self) -> str:
         """As it is written on GitHub: ``pytorch/pytorch#180202``."""
         return f"{self.repo}#{self.number}"
-
-    @field_validator("texts")
-    @classmethod
-    def _compile(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise ValueError(f"{text!r} is no regular expression: {error}") from error
-        return texts
 
     @field_validator("versions")
     @classmethod
@@ -82,15 +71,10 @@ class UpstreamIssue(Record):
         return self
 
 
-def read(text: str) -> tuple[UpstreamIssue, ...]:
-    """Read entries from YAML. Raises ``ValueError`` (pydantic's) for one that is not as described."""
-    return tuple(UpstreamIssue.model_validate(entry) for entry in yaml.safe_load(text))
-
-
 @cache
 def known_issues() -> tuple[UpstreamIssue, ...]:
     """The entries that come with the package."""
-    return read(files(__package__).joinpath("known_upstream.yml").read_text(encoding="utf-8"))
+    return packaged_entries("known_upstream.yml", UpstreamIssue)
 
 
 def best_match(

@@ -25,7 +25,8 @@ from hfexport_bot.schema import (
     Task,
     VerdictKind,
 )
-from hfexport_bot.verdicts.upstream import read
+from hfexport_bot.verdicts.entries import read_entries
+from hfexport_bot.verdicts.upstream import UpstreamIssue
 
 GITHUB_LIMIT = 65_536
 
@@ -137,9 +138,10 @@ def test_a_cause_of_several_classes_counts_them(run_report: Report) -> None:
 def test_the_upstream_issue_is_offered_and_not_linked(
     run_report: Report, monkeypatch: pytest.MonkeyPatch, entry: str, said: str
 ) -> None:
-    issues = read(
+    issues = read_entries(
         "- {id: x, repo: a/b, number: 7, url: u, title: '@t', state: open, backends: [dynamo], stages: [trace], "
-        f"{entry}}}"
+        f"{entry}}}",
+        UpstreamIssue,
     )
     monkeypatch.setattr("hfexport_bot.reporting.upstream.known_issues", lambda: issues)
     markdown = render(run_report)

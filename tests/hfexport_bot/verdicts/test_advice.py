@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hfexport_bot.schema import STAGES, Blame, CaseId, CaseReport, Location, Outcome, OutcomeKind, VerdictKind
-from hfexport_bot.verdicts.advice import advice_on, known_advice, read
+from hfexport_bot.verdicts.advice import Advice, advice_on, known_advice
+from hfexport_bot.verdicts.entries import read_entries
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "extending.md"
 HERE = Blame(location=Location(file="zoo/modeling_a.py", line=7), source=("x = 1",))
@@ -89,7 +90,7 @@ def test_a_line_of_somebody_elses_code_or_none_is_not_the_models_own() -> None:
 
 def test_an_expression_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="is no regular expression"):
-        read("- {id: x, row: y, stages: [trace], texts: ['('], advice: z}")
+        read_entries("- {id: x, row: y, stages: [trace], texts: ['('], advice: z}", Advice)
 
 
 @pytest.mark.export

@@ -19,7 +19,8 @@ from hfexport_bot.schema import (
     Revision,
     VerdictKind,
 )
-from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues, read, stale
+from hfexport_bot.verdicts.entries import read_entries
+from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues, stale
 
 STAGE_NAMES = {stage for stages in STAGES.values() for stage in stages}
 MESSAGES: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -164,7 +165,7 @@ def test_the_most_specific_one_is_offered(first: str, second: str, best: str) ->
     for name, fields in (("first", first), ("second", second)):
         missing = [f"{key}: {value}" for key, value in defaults.items() if key not in fields]
         texts.append(ENTRY % (name, ", ".join([fields, *missing])))
-    issues = read("".join(texts))
+    issues = read_entries("".join(texts), UpstreamIssue)
     for order in (issues, issues[::-1]):
         found = best_match(Backend.ONNX, MISSING, NOW, order)
         assert found is not None
@@ -187,7 +188,7 @@ def test_the_most_specific_one_is_offered(first: str, second: str, best: str) ->
 def test_an_unspecific_or_broken_entry_is_refused(fields: str, complaint: str) -> None:
     entry = "- {id: x, repo: a/b, number: 1, url: u, title: t, state: open, backends: [onnx], stages: [run], %s}"
     with pytest.raises(ValueError, match=complaint):
-        read(entry % (fields if "advice" in fields else f"{fields}, advice: a"))
+        read_entries(entry % (fields if "advice" in fields else f"{fields}, advice: a"), UpstreamIssue)
 
 
 def report(*sides: tuple[str, Outcome | None, Outcome | None], backend: Backend = Backend.ONNX) -> Report:
