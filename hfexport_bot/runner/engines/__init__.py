@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exporters import Artifact
 from exporters.stages import OnTrace
-from hfexport_bot.runner.engines.own import export_generation_own, export_own, trace_generation_own
+from hfexport_bot.runner.engines.own import OwnGeneration, export_own
 from hfexport_bot.runner.engines.package import NoEngine
 from hfexport_bot.runner.engines.parts import RepoParts
 from hfexport_bot.runner.engines.repo import CannotDrive, RepoStageError, export_generation_repo, export_repo
@@ -60,16 +60,13 @@ def export_generation(
     Graphs of static shapes get a static cache with room for ``new_tokens``. Raises as `export` does, ``ValueError`` for
     a model that decodes in a way the engine does not know, and `CannotDrive` where the engine has no steps for it.
     """
-    exporting = export_generation_repo if engine is Engine.REPO else export_generation_own
-    return exporting(
-        case,
-        backend,
-        dynamic=dynamic,
-        new_tokens=new_tokens,
-        disabled=_those_of(engine, disabled),
-        on_stage=on_stage,
-        on_trace=on_trace,
-    )
+    own = _those_of(engine, disabled)
+    if engine is Engine.REPO:
+        return export_generation_repo(
+            case, backend, dynamic=dynamic, new_tokens=new_tokens, disabled=own, on_stage=on_stage, on_trace=on_trace
+        )
+    asked = OwnGeneration(case, backend, dynamic=dynamic, new_tokens=new_tokens, disabled=own, on_stage=on_stage)
+    return asked.export(on_trace)
 
 
 def trace_generation(
@@ -87,15 +84,8 @@ def trace_generation(
     and ``on_trace`` raise."""
     if engine is Engine.OWN:
         own = _those_of(engine, disabled)
-        trace_generation_own(
-            case,
-            backend,
-            dynamic=dynamic,
-            new_tokens=new_tokens,
-            disabled=own,
-            on_stage=on_stage,
-            on_trace=on_trace,
-        )
+        asked = OwnGeneration(case, backend, dynamic=dynamic, new_tokens=new_tokens, disabled=own, on_stage=on_stage)
+        asked.trace(on_trace)
 
 
 def _those_of(engine: Engine, disabled: Collection[str]) -> frozenset[str]:

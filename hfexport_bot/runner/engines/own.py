@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from exporters import Artifact
-from exporters.base import HfExporter
 from exporters.many import exporter_for
 from exporters.stages import OnTrace
 from hfexport_bot.runner.sources import ModelCase
@@ -37,65 +36,49 @@ def export_own(
     )
 
 
-def export_generation_own(
-    case: ModelCase,
-    backend: Backend,
-    *,
-    dynamic: bool,
-    new_tokens: int,
-    disabled: Collection[str],
-    on_stage: Callable[[str, str], None],
-    on_trace: OnTrace | None = None,
-) -> GenerationExport:
-    """Export what a case's ``generate`` calls, with our own exporters.
+class OwnGeneration:
+    """What a case's ``generate`` calls, for our own exporters.
 
     Graphs of static shapes get a static cache with room for ``new_tokens``, since others grow with every token.
-    ``on_stage`` is told of a stage and its component. Raises ``ValueError`` for a model that decodes in a way the
-    exporters do not know, ``exporters.StageError`` otherwise.
+    ``on_stage`` is told of a stage and its component. Raises ``ValueError`` for a static cache of a model that reads no
+    text.
     """
-    exporter, arguments, told = _generating(case, backend, dynamic, new_tokens, disabled, on_stage)
-    return exporter.export_for_generation(*arguments, **told, on_trace=on_trace)
 
+    def __init__(
+        self,
+        case: ModelCase,
+        backend: Backend,
+        *,
+        dynamic: bool,
+        new_tokens: int,
+        disabled: Collection[str],
+        on_stage: Callable[[str, str], None],
+    ) -> None:
+        self._exporter = exporter_for(backend)
+        model: Any = case.model
+        generation_config = None
+        if not dynamic and "input_ids" not in case.inputs:
+            raise ValueError(f"{type(model).__name__} reads no text, and then a static cache cannot be exported yet")
+        if not dynamic:
+            generation_config = copy.deepcopy(model.generation_config)
+            generation_config.cache_implementation = "static"
+            generation_config.max_length = case.inputs["input_ids"].shape[1] + new_tokens
+        config = self._exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled))
+        self._arguments = (model, case.inputs, config, generation_config)
+        self._component = ""
+        self._told: dict[str, Any] = {
+            "on_step": self._begin,
+            "on_stage": lambda stage: on_stage(stage, self._component),
+        }
 
-def trace_generation_own(
-    case: ModelCase,
-    backend: Backend,
-    *,
-    dynamic: bool,
-    new_tokens: int,
-    disabled: Collection[str],
-    on_stage: Callable[[str, str], None],
-    on_trace: OnTrace,
-) -> None:
-    """Trace each component of `export_generation_own`, and nothing else. Raises what that and ``on_trace`` raise."""
-    exporter, arguments, told = _generating(case, backend, dynamic, new_tokens, disabled, on_stage)
-    exporter.trace_for_generation(*arguments, **told, on_trace=on_trace)
+    def export(self, on_trace: OnTrace | None) -> GenerationExport:
+        """Export every component. Raises ``ValueError`` for a model that decodes in a way the exporters do not know,
+        ``exporters.StageError`` otherwise."""
+        return self._exporter.export_for_generation(*self._arguments, **self._told, on_trace=on_trace)
 
+    def trace(self, on_trace: OnTrace) -> None:
+        """Trace every component, and nothing else. Raises what `export` and ``on_trace`` raise."""
+        self._exporter.trace_for_generation(*self._arguments, **self._told, on_trace=on_trace)
 
-def _generating(
-    case: ModelCase,
-    backend: Backend,
-    dynamic: bool,
-    new_tokens: int,
-    disabled: Collection[str],
-    on_stage: Callable[[str, str], None],
-) -> tuple[HfExporter, tuple[Any, ...], dict[str, Any]]:
-    """The exporter, what it generates with, and whom it tells."""
-    exporter = exporter_for(backend)
-    model: Any = case.model
-    generation_config = None
-    if not dynamic and "input_ids" not in case.inputs:
-        raise ValueError(f"{type(model).__name__} reads no text, and then a static cache cannot be exported yet")
-    if not dynamic:
-        generation_config = copy.deepcopy(model.generation_config)
-        generation_config.cache_implementation = "static"
-        generation_config.max_length = case.inputs["input_ids"].shape[1] + new_tokens
-    component = ""
-
-    def on_step(name: str) -> None:
-        nonlocal component
-        component = name
-
-    config = exporter.config_class(dynamic=dynamic, disabled=frozenset(disabled))
-    told = {"on_step": on_step, "on_stage": lambda stage: on_stage(stage, component)}
-    return exporter, (model, case.inputs, config, generation_config), told
+    def _begin(self, component: str) -> None:
+        self._component = component
