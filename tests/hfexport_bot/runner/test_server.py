@@ -235,7 +235,7 @@ def test_every_way_to_fail_costs_one_case(tmp_path: Path) -> None:
     assert first["growing"].endswith("GiB of memory; the limit is 0.4 GiB")
     assert first["garbage"].startswith("the case sent what is no result")
 
-    assert 4.0 <= outcomes["hang"].seconds < 20.0
+    assert 4.0 <= outcomes["hang"].seconds < 8.0
     assert outcomes["hang"].stage_seconds["trace"] > 2.0
     assert outcomes["hang"].fingerprint == Fingerprint(eager="e", graphs=("g",))
     assert (outcomes["growing"].peak_memory_bytes or 0) > LIMITS.memory_bytes
@@ -270,12 +270,12 @@ def test_cpu_time_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_processes_that_a_case_leaves_behind(tmp_path: Path) -> None:
-    runner = Runner(tmp_path, ["grandchildren", "orphan", "many_processes", "good"], jobs=2)
+    patient = LIMITS.model_copy(update={"wall_seconds": 30.0})  # on a busy machine a fork bomb grows slowly
+    runner = Runner(tmp_path, ["grandchildren", "orphan", "many_processes", "good"], jobs=2, limits=patient)
     outcomes = runner.outcomes()
     assert outcomes["grandchildren"].kind is OutcomeKind.PASS
     assert outcomes["orphan"].message == "exited with code 7 and without a result in stage trace"
-    stopped = (OutcomeKind.CRASH, OutcomeKind.OOM, OutcomeKind.TIMEOUT)  # by whichever limit it meets first
-    assert outcomes["many_processes"].kind in stopped
+    assert outcomes["many_processes"].kind in (OutcomeKind.CRASH, OutcomeKind.OOM)
     assert outcomes["good"].kind is OutcomeKind.PASS
     assert len(runner.grandchildren()) == 6
     assert alive(runner.grandchildren()) == []
