@@ -58,7 +58,7 @@ def folded(function: _Function, names: Known, attributes: Known, functions: Defa
     bound = {each.arg for scope in inner for each in ast.walk(scope) if isinstance(each, ast.arg)}
     elsewhere = {name for each in ast.walk(found) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
     # A function inside may run when a name is something else already.
-    unsure = (within & {*_stored(found.body)}) | bound | elsewhere
+    unsure = (within & {*stored(found.body)}) | bound | elsewhere
     if "locals" in _mentioned(found):
         unsure |= names.keys()
     known = {name: value for name, value in names.items() if name not in unsure}
@@ -108,7 +108,7 @@ class _Folding(ast.NodeTransformer):
             isinstance(node, ast.Assign)
             and len(node.targets) == 1
             and isinstance(node.targets[0], ast.Name)
-            and self._tracked.isdisjoint(_stored([ast.Expr(node.value)]))
+            and self._tracked.isdisjoint(stored([ast.Expr(node.value)]))
         ):
             return self._assign(node, node.targets[0].id)
         if isinstance(node, _Function):
@@ -119,10 +119,10 @@ class _Folding(ast.NodeTransformer):
 
     def _sure(self, node: ast.stmt) -> list[ast.stmt] | None:
         """What is left of a compound statement, if nothing of that sets what is known."""
-        if not isinstance(node, _COMPOUND) or self._tracked.isdisjoint(_stored([node])):
+        if not isinstance(node, _COMPOUND) or self._tracked.isdisjoint(stored([node])):
             return None
         found = self._parts(_copied(node))
-        return found if self._tracked.isdisjoint(_stored(found)) else None
+        return found if self._tracked.isdisjoint(stored(found)) else None
 
     def _parts(self, node: ast.stmt) -> list[ast.stmt]:
         for name, value in ast.iter_fields(node):
@@ -177,7 +177,7 @@ class _Folding(ast.NodeTransformer):
 
     def _forget(self, node: ast.stmt) -> list[ast.stmt]:
         """Know no longer what a statement may set; that what was known is said before it."""
-        names = sorted(self._names.keys() & {*_stored([node])}) if self._names else ()
+        names = sorted(self._names.keys() & {*stored([node])}) if self._names else ()
         known = {name: self._names.pop(name) for name in names}
         return [ast.Assign([ast.Name(name, ast.Store())], value, lineno=0) for name, value in known.items()]
 
@@ -245,8 +245,8 @@ def _same(one: ast.Constant, other: ast.Constant) -> bool:
     return type(one.value) is type(other.value) and bool(one.value == other.value)
 
 
-def _stored(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """The names that statements set."""
+def stored(body: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that code sets, those inside of other scopes too, arguments aside."""
     for each in (each for statement in body for each in ast.walk(statement)):
         if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load):
             yield each.id

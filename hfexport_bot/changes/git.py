@@ -41,9 +41,9 @@ def git_environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
-#: Where a hunk of a patch begins on head's side, and its number of lines unless that is 1.
-#: Where a hunk's lines are on head, and what of code it takes away: neither blank lines nor comments.
+#: Where a hunk begins on head's side, its number of lines unless that is 1, and the lines that it takes away.
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@.*$((?:\n-.*)*)", re.MULTILINE)
+#: A line of code that is taken away: no blank one and no comment.
 _GONE = re.compile(rb"^-[ \t]*[^\s#]", re.MULTILINE)
 
 
@@ -89,6 +89,7 @@ class Git:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._listed = cache(self._list)
+        self._hunks = cache(self._read_hunks)
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; give --repo a git repository")
         try:
@@ -187,18 +188,23 @@ class Git:
     def changed_lines(self, base: str, head: str, *, around_gone: bool = False) -> dict[str, frozenset[int]]:
         """The lines of head's Python files, by path, that base does not have; with ``around_gone`` also those on
         either side of code that is gone and has nothing in its place."""
+        found = {}
+        for path, hunks in self._hunks(base, head):
+            spans = []
+            for start, count, gone in hunks:
+                around = 2 if around_gone and _GONE.search(gone) else 0  # git names the line before what is gone
+                spans.append((int(start), int(count or 1) or around))
+            found[path] = frozenset(line for start, count in spans for line in range(start, start + count))
+        return found
+
+    def _read_hunks(self, base: str, head: str) -> Sequence[tuple[str, Sequence[tuple[bytes, bytes, bytes]]]]:
+        """The hunks of each of head's Python files, as `_HUNK` has them."""
         kept = ("--diff-filter=AMR", "--", "*.py")
         patch = self._checked("diff-tree", "-r", "-M", "-p", "-U0", "--no-ext-diff", "--no-textconv", base, head, *kept)
         # Paths in a patch may be quoted, so they are taken from the list, which has the same order.
         patches = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
-        found = {}
-        for change, text in zip(self._changed(base, head, *kept), patches, strict=True):
-            spans = []
-            for start, count, gone in _HUNK.findall(text):
-                around = 2 if around_gone and _GONE.search(gone) else 0  # git names the line before what is gone
-                spans.append((int(start), int(count or 1) or around))
-            found[change.path] = frozenset(line for start, count in spans for line in range(start, start + count))
-        return found
+        changes = self._changed(base, head, *kept)
+        return [(change.path, _HUNK.findall(text)) for change, text in zip(changes, patches, strict=True)]
 
     def _changed(self, base: str, head: str, *kept: str) -> tuple[FileChange, ...]:
         arguments = ("diff-tree", "-r", "-z", "-M", "--name-status", "--no-ext-diff", base, head, *kept)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from hfexport_bot.changes.folding import defaults_of
+from hfexport_bot.changes.folding import defaults_of, stored
 from hfexport_bot.changes.given import Given, is_transparent, name_of, place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -215,18 +215,12 @@ def _bound_again(function: _Function) -> frozenset[str]:
     """The names that a function, or a scope inside, may bind to something else than it is given."""
     own = function.args
     arguments = {*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg}
-    found: set[str] = set()
+    found = {*stored([function])}
     for each in ast.walk(function):
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load):
-            found.add(each.id)
-        elif isinstance(each, ast.arg) and each not in arguments:
+        if isinstance(each, ast.arg) and each not in arguments:
             found.add(each.arg)
-        elif isinstance(each, ast.alias):
-            found.add((each.asname or each.name).partition(".")[0])
         elif isinstance(each, ast.Global | ast.Nonlocal):
             found.update(each.names)
-        elif isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | _Function | ast.ClassDef):
-            found.add(each.name or "")
         elif isinstance(each, ast.MatchMapping):
             found.add(each.rest or "")
     return frozenset(found)

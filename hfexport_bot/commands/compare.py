@@ -244,23 +244,25 @@ def _expectations(
     plan: Plan, planned: Sequence[PlannedCase], base: GitTree, head: GitTree, around: Surroundings
 ) -> Expectations:
     """What either side expects to fail of the planned cases."""
-    accepted = (plan.settings.accepted, plan.settings.head_accepted)
-    entries = [of_accepted(in_force(each, around.today)[0]) for each in accepted]
+    before, now = _accepted_entries(plan, around)
     if any(case.id.engine is Engine.REPO for case in planned):
         paths = expectation_files({*base.blobs(), *head.blobs()}, {case.id.model for case in planned})
-        entries = [(*own, *read_expectations(tree, paths)) for own, tree in zip(entries, (base, head), strict=True)]
-    return Expectations(entries[0], entries[1], _expired(plan, around))
+        before, now = (*before, *read_expectations(base, paths)), (*now, *read_expectations(head, paths))
+    return Expectations(before, now, _expired(plan, around))
+
+
+def _accepted_entries(plan: Plan, around: Surroundings) -> tuple[tuple[Expectation, ...], tuple[Expectation, ...]]:
+    """Both sides' accepted findings that are in force."""
+    base, head = (in_force(each, around.today)[0] for each in (plan.settings.accepted, plan.settings.head_accepted))
+    return of_accepted(base), of_accepted(head)
 
 
 def _changed_entries(
     plan: Plan, base: GitTree, head: GitTree, around: Surroundings
 ) -> list[tuple[Expectation, Change]]:
     """The entries for expected failures that a change adds or removes."""
-    sides = [
-        of_accepted(in_force(each, around.today)[0]) for each in (plan.settings.accepted, plan.settings.head_accepted)
-    ]
     theirs = plan.layout is Layout.TRANSFORMERS and plan.settings.engine is not EngineChoice.OWN
-    changed = changed_accepted(sides[0], sides[1], _expired(plan, around))
+    changed = changed_accepted(*_accepted_entries(plan, around), _expired(plan, around))
     return [*changed, *(entry_changes(base, head) if theirs else ())]
 
 

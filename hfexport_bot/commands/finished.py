@@ -91,8 +91,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def ended(planned: Sequence[PlannedCase], result: SessionResult) -> tuple[list[PlannedCase], list[NotRun]]:
-    """The cases that a run got to, and those that it did not, or on head only, since it
-    was interrupted."""
+    """The cases that a run got to, and those that it did not get to, or on head only, since it was interrupted."""
     if not result.interrupted:
         return [*planned], []
     ran = [case for case in planned if case.id in (result.head if case.head_module else result.base)]

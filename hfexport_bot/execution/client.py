@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hfexport_bot.execution.environment import private_home, runner_environment
 from hfexport_bot.execution.handover import Handover
-from hfexport_bot.execution.isolation import worker
+from hfexport_bot.execution.isolation import read_by, worker
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
@@ -197,11 +197,6 @@ def _with_resolved_places(setup: RunnerSetup) -> RunnerSetup:
     return setup.model_copy(update=places)
 
 
-def _read_by(setup: RunnerSetup) -> list[str]:
-    """What a runner reads that is not installed."""
-    return [*filter(None, [setup.tree]), *setup.search_path, *setup.checkpoints.values()]
-
-
 def _key(setup: RunnerSetup) -> str:
     """Setups that one runner serves have the same: how much to do at a time is told with the cases, and a runner can
     export in ways that it is not warm with."""
@@ -281,7 +276,7 @@ class _Runner:
             home = stack.enter_context(private_home())
             self.handover = Handover(home, setup)
             stack.callback(self.handover.close)
-            user = stack.enter_context(worker(home, _read_by(setup)))
+            user = stack.enter_context(worker(home, read_by(setup)))
             self.unprotected = [user.missing] if user.missing else []
             self.log = stack.enter_context(_open_log(Path(setup.log_dir) if setup.log_dir else home))
             self.events, write_end = os.pipe()

@@ -26,6 +26,7 @@ import pydantic
 
 import hfexport_bot
 from hfexport_bot.execution.environment import runner_environment
+from hfexport_bot.schema import RunnerSetup
 
 #: Variable with the users that runners may run as, by names or numbers, and its default. Accounts for nothing else.
 WORKERS = "HFEXPORT_WORKERS"
@@ -85,6 +86,11 @@ def worker(
                 _give(home, 0, 0)
             found = Worker(missing=f"a user of its own ({error})")
         yield found
+
+
+def read_by(setup: RunnerSetup) -> list[str]:
+    """What a runner reads that is not installed."""
+    return [*filter(None, [setup.tree]), *setup.search_path, *setup.checkpoints.values()]
 
 
 def _give(home: Path, uid: int, gid: int) -> None:

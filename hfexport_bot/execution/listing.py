@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from hfexport_bot.errors import RunError
 from hfexport_bot.execution.environment import private_home, runner_environment
-from hfexport_bot.execution.isolation import worker
+from hfexport_bot.execution.isolation import read_by, worker
 from hfexport_bot.schema import ExporterTarget, RunnerSetup, WorkaroundInfo
 
 _SECONDS = 300
@@ -43,8 +43,8 @@ def list_exporter_targets(
     """
     command = command or (sys.executable, "-P", "-m", "hfexport_bot.runner.exporter_targets")
     names = [part for module in modules for part in ("--module", module)]
-    reads = [*filter(None, [setup.tree]), *setup.search_path]
-    return _listed([*command, *names], ExporterTarget, "the targets of the exporters", setup.model_dump_json(), reads)
+    given = setup.model_dump_json()
+    return _listed([*command, *names], ExporterTarget, "the targets of the exporters", given, read_by(setup))
 
 
 def _listed(

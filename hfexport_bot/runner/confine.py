@@ -60,8 +60,7 @@ def confine_case(writable: Iterable[Path]) -> None:
     """Confine a case's own process once more: to some of the runner's folders, and to processes below itself."""
     if sys.platform == "linux":
         prctl(_PR_SET_DUMPABLE, 1)  # or the runner could not measure its memory
-        for _ in _write_only_to(writable):
-            break  # told by the runner already
+        list(_write_only_to(writable))  # what is not to be had, the runner has told already
 
 
 def hide() -> None:
