@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -272,6 +275,10 @@ ACTION, COMPOSITE = load("action.yml"), load("composite/action.yml")
 WORKFLOWS = sorted(path.name for path in (ROOT / "examples" / "workflows").glob("*.yml"))
 #: The last part of the name of the action in workflows.
 OURS = "/hfexport-bot@"
+#: How workflows name the action, and its image, until a release is put in.
+OWNER = "OWNER/hfexport-bot"
+PLACEHOLDERS = {f"{OWNER}@{'0' * 40}", f"ghcr.io/{OWNER}@sha256:{'0' * 64}"}
+RELEASE = {"ACTION": f"zoo/hfexport-bot@{'a1' * 20}", "IMAGE": f"ghcr.io/zoo/hfexport-bot@sha256:{'b2' * 32}"}
 
 
 def steps_of(workflow: str) -> list[dict[str, Any]]:
@@ -406,3 +413,23 @@ def test_the_readme_names_every_workflow_and_input() -> None:
     assert [name for name in WORKFLOWS if f"examples/workflows/{name}" not in readme] == []
     section = readme.partition("## On GitHub")[2].partition("\n## ")[0]
     assert [name for name in INPUTS if f"`{name}`" not in section] == []
+
+
+def test_the_readme_says_how_to_put_a_release_into_the_workflows(tmp_path: Path) -> None:
+    """There is one placeholder for the action and one for its image, and the README's command replaces both."""
+    folder, readme = tmp_path / ".github" / "workflows", (ROOT / "README.md").read_text()
+    shutil.copytree(ROOT / "examples" / "workflows", folder)
+    named = re.compile(r"\S*hfexport-bot(?:/composite)?@[\w:…]*")
+    before = [name for file in sorted(folder.iterdir()) for name in named.findall(file.read_text())]
+    assert {*before} == PLACEHOLDERS
+    short = {re.sub("0+", "000…", name) for name in PLACEHOLDERS}
+    in_readme = {
+        name.removeprefix("docker://") for name in re.findall(r"[\w:/.]*OWNER/hfexport-bot[^@\s]*@[\w:…]+…", readme)
+    }
+    assert short < in_readme <= short | {f"{OWNER}/composite@000…"}
+
+    (command,) = re.findall(r"^\$ (sed .*)$", readme, re.MULTILINE)
+    subprocess.run(["sh", "-euc", command], cwd=tmp_path, env=os.environ | RELEASE, check=True)
+    after = [name for file in sorted(folder.iterdir()) for name in named.findall(file.read_text())]
+    assert after == [RELEASE["IMAGE" if "sha256" in name else "ACTION"] for name in before]
+    assert all(f"{name}=" in (ROOT / ".github" / "workflows" / "release.yml").read_text() for name in RELEASE)
