@@ -336,8 +336,11 @@ class _Selecting:
             names = {f"{symbol.path}:{symbol.name}" for seed in causes[node] for symbol in seeds[seed]}
             reasons[owner] = reasons[owner]._replace(causes=reasons[owner].causes | names)
         used = frozenset[Node]().union(*causes.values())
+        # What a file runs at import is two seeds, for itself and for others, by one name.
+        names_used = {(symbol.path, symbol.name) for seed in used for symbol in seeds[seed]}
         unused: dict[str, list[Symbol]] = {}
         for seed, symbols in seeds.items():
-            if seed not in used:
-                unused.setdefault(seed.path, []).extend(symbols)
+            left = [] if seed in used else [each for each in symbols if (each.path, each.name) not in names_used]
+            if left:
+                unused.setdefault(seed.path, []).extend(left)
         self._changed.tell_unused(unused)

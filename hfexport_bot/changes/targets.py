@@ -92,9 +92,9 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
 
     Raises `UsageError` where there is no model class at all.
     """
-    files = {file for found in _catalogue(tree, layout).values() for file in found}
+    files = _files(tree, layout)
     modules, notes = [], []
-    for file in sorted(files, key=lambda each: each.path):
+    for file in files:
         try:
             classes = public_model_classes(parse(tree.read(file.path) or b""), _elsewhere(file, tree, layout))
         except SourceError as error:
@@ -114,6 +114,20 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
     return tuple(modules), tuple(notes)
 
 
+def why_no_model(trees: Iterable[Tree], layout: Layout) -> str:
+    """Why none of some trees has a public model class; empty where one has."""
+    problem = ""
+    for tree in trees:
+        if _has_models(_files(tree, layout), tree, layout):  # which most often the first file tells
+            return ""
+        try:
+            every_model(tree, layout)
+            return ""
+        except UsageError as error:
+            problem = problem or str(error)
+    return problem
+
+
 def unknown_names(names: Iterable[str], tree: Tree, layout: Layout) -> tuple[str, ...]:
     """Those of ``names`` that neither a model nor a class of a modeling file has, each with the nearest that has."""
     catalogue = _catalogue(tree, layout)
@@ -129,8 +143,7 @@ def globs_of_no_class(globs: Iterable[str], trees: Iterable[Tree], layout: Layou
     left = list(dict.fromkeys(globs))
     owners: dict[tuple[str, str], None] = {}
     for tree in trees if left else ():
-        files = {file for found in _catalogue(tree, layout).values() for file in found}
-        for file in sorted(files, key=lambda each: each.path):
+        for file in _files(tree, layout):
             # In a checkout, a model's name tells which of its hundreds of files to read.
             if layout is not Layout.TRANSFORMERS or any(_may_be_of(glob, file.model) for glob in left):
                 names = _CLASS.findall(tree.read(file.path) or b"")
@@ -172,6 +185,12 @@ def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:
     return names
 
 
+def _files(tree: Tree, layout: Layout) -> list[ModelFile]:
+    """All modeling files, in the order of their paths."""
+    files = {file for found in _catalogue(tree, layout).values() for file in found}
+    return sorted(files, key=lambda each: each.path)
+
+
 def _find_all(
     names: Sequence[str], tree: Tree, layout: Layout, catalogue: Mapping[str, list[ModelFile]]
 ) -> list[tuple[str, tuple[list[ModelFile], str | None]]]:
@@ -206,7 +225,7 @@ def _find(
         return catalogue[model], class_name
     homes = [
         f"{file.model}/{class_name}"
-        for file in sorted({file for files in catalogue.values() for file in files}, key=lambda each: each.path)
+        for file in _files(tree, layout)
         if class_name[:1].isupper() and class_name.encode() in _CLASS.findall(tree.read(file.path) or b"")
     ]
     if homes:

@@ -15,6 +15,7 @@ from hfexport_bot.changes.named import Asked
 from hfexport_bot.changes.recorded import recorded_builds
 from hfexport_bot.changes.revisions import Pair, find_pair, listed_changes
 from hfexport_bot.changes.selection import Selection
+from hfexport_bot.changes.targets import why_no_model
 from hfexport_bot.changes.tree import GitTree
 from hfexport_bot.plan import Engines, engines_of
 from hfexport_bot.reporting.reading import read_reports
@@ -56,4 +57,5 @@ def select_changes(
     trees = GitTree(git, pair.base), GitTree(git, pair.head)
     asked = with_expectations(asked, *trees) if runs_theirs and layout is Layout.TRANSFORMERS else asked
     found = select(changes, *trees, layout, recorded if runs_theirs else None, asked, recorded_builds(reports))
-    return replace(found, notes=(*pair.notes, *notes))
+    lacking = "" if found.affected else why_no_model(reversed(trees), layout)
+    return replace(found, notes=(*pair.notes, *notes, *([lacking] if lacking else ())))

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from hfexport_bot.reporting.console import print_line, print_table
 from hfexport_bot.reporting.summary import duration, plural
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import Census, CensusEntry, OutcomeKind
@@ -31,13 +29,15 @@ def print_census(census: Census, console: Console) -> None:
         key=lambda entry: (cause(entry), entry.model, entry.class_name),
     )
     for entry in told[:SHOWN]:
-        _print(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 400)}")
+        print_line(console, f"{plain(_name(entry))}: {cause(entry)}: {plain(entry.message, 400)}")
     _more(console, len(told) - SHOWN)
     passing = [entry for entry in census.entries if entry.outcome is OutcomeKind.PASS]
     stepped_in = [(entry, each) for entry in passing for each in entry.tried if each.cause is not None]
     for entry, each in stepped_in[:_SHOWN_FALLBACKS]:
         why = f"{each.source}: {each.cause.value if each.cause else ''}: {each.message}"
-        _print(console, f"{plain(_name(entry))}: runs from {plain(entry.source)}, not from {plain(why, 400)}", "dim")
+        print_line(
+            console, f"{plain(_name(entry))}: runs from {plain(entry.source)}, not from {plain(why, 400)}", "dim"
+        )
     _more(console, len(stepped_in) - _SHOWN_FALLBACKS)
     for title, counted in (("why not", map(cause, failing)), ("source", _sources(census.entries))):
         _table(console, title, Counter(counted))
@@ -46,24 +46,24 @@ def print_census(census: Census, console: Console) -> None:
         causes = {cause: count for (asked, cause), count in tries.items() if asked == source}
         why = ", ".join(f"{count:,} {plain(cause)}" for cause, count in causes.items() if cause is not None)
         asked = f"{causes.get(None, 0):,} of {sum(causes.values()):,} asked have a case"
-        _print(console, f"{plain(source)}: {asked}" + (f" ({why})" if why else ""))
+        print_line(console, f"{plain(source)}: {asked}" + (f" ({why})" if why else ""))
     noted = [entry for entry in census.entries if entry.notes]
     if noted:
         first = f"{_name(noted[0])}: {noted[0].notes[0]}"
-        _print(console, f"{plural(len(noted), 'case')} with notes, see --json; {plain(first, 400)}", "yellow")
+        print_line(console, f"{plural(len(noted), 'case')} with notes, see --json; {plain(first, 400)}", "yellow")
     for note in census.notes:
-        _print(console, f"note: {plain(note, 400)}", "yellow")
+        print_line(console, f"note: {plain(note, 400)}", "yellow")
     if passing:
         seconds, largest = median(entry.seconds for entry in passing), max(entry.parameters or 0 for entry in passing)
-        _print(console, f"median {seconds:.2f} s, at most {_many(largest)} parameters")
+        print_line(console, f"median {seconds:.2f} s, at most {_many(largest)} parameters")
     share = f" ({len(passing) / len(census.entries):.1%})" if census.entries else ""
     ran = f"{len(passing):,} of {plural(len(census.entries), 'case')} run in eager{share}"
-    _print(console, f"{ran} in {duration(census.seconds)}", "bold")
+    print_line(console, f"{ran} in {duration(census.seconds)}", "bold")
 
 
 def _more(console: Console, count: int) -> None:
     if count > 0:
-        _print(console, f"... and {count:,} more, see --json", "dim")
+        print_line(console, f"... and {count:,} more, see --json", "dim")
 
 
 def cause(entry: CensusEntry) -> str:
@@ -87,15 +87,6 @@ def _sources(entries: Iterable[CensusEntry]) -> Iterable[str]:
 
 
 def _table(console: Console, title: str, counted: Counter[str]) -> None:
-    if not counted:
-        return
-    table = Table(box=box.SQUARE, header_style="bold")
-    table.add_column(title)
-    table.add_column("cases", justify="right")
-    for name, count in counted.most_common():
-        table.add_row(Text(plain(name)), f"{count:,}")
-    console.print(table)
-
-
-def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    if counted:
+        rows = [(plain(name), f"{count:,}") for name, count in counted.most_common()]
+        print_table(console, (title, "cases"), rows, numbers=True)

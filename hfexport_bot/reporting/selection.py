@@ -28,24 +28,23 @@ def selection_json(selection: Selection) -> str:
 
 def print_selection(selection: Selection, console: Console) -> None:
     """A table of the affected classes, a line for each thing that is not run, and how many there are."""
-    from rich.table import Column, Table  # JSON does without
+    from hfexport_bot.reporting.console import print_line, print_table  # JSON does without rich
+    from hfexport_bot.reporting.summary import plural
 
     rows = _rows(selection)
     if rows:
-        table = Table("Model", "Class", Column("Why", overflow="fold"))
-        for model, name, reason, tasks in rows:
-            only = "" if Task.FORWARD.value in tasks else " (generate only)"
-            table.add_row(plain(model), plain(name) + only, plain(reason))
-        console.print(table, markup=False)
+        generate = {True: "", False: " (generate only)"}
+        cells = [
+            (plain(model), plain(name) + generate[Task.FORWARD.value in tasks], plain(reason))
+            for model, name, reason, tasks in rows
+        ]
+        print_table(console, ("Model", "Class", "Why"), cells)
     for each in selection.not_run:
-        console.print(f"not run: {each.kind} {plain(each.name)}: {plain(each.reason)}", style="dim", markup=False)
+        print_line(console, f"not run: {each.kind} {plain(each.name)}: {plain(each.reason)}", "dim")
     for note in selection.notes:
-        console.print(f"note: {plain(note)}", style="yellow", markup=False)
+        print_line(console, f"note: {plain(note)}", "yellow")
     models = len({model for model, *_ in rows})
-    counts = (
-        f"{len(rows)} {'class' if len(rows) == 1 else 'classes'} of {models} {'model' if models == 1 else 'models'}"
-    )
-    console.print(f"{counts} affected", markup=False)
+    print_line(console, f"{plural(len(rows), 'class')} of {plural(models, 'model')} affected")
 
 
 def _rows(selection: Selection) -> list[tuple[str, str, str, list[str]]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from hfexport_bot.reporting.audits import audit_line, by_need, named_versions
+from hfexport_bot.reporting.console import print_line, print_table
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import expectation_lines
 from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
@@ -45,53 +43,53 @@ def print_report(report: Report, console: Console) -> None:
     why, and the counts. Text of the code under test is printed as text: no markup, no control characters,
     no commands to GitHub's runner."""
     if report.cases:
-        console.print(_table(report))
+        _print_table(report, console)
     told = sorted((case for case in report.cases if _worth_telling(case)), key=_rank)
     for case in told[:SHOWN]:
         _print_case(case, report, console)
     _print_rest(len(told), "more cases", console)
     for lines in report.unreached[:SHOWN]:
         inside = f" in {plain(lines.function)}" if lines.function else ""
-        _print(console, f"no case ran: {plain(lines.file)}:{line_ranges(lines.lines)}{inside}", "yellow")
+        print_line(console, f"no case ran: {plain(lines.file)}:{line_ranges(lines.lines)}{inside}", "yellow")
     _print_rest(len(report.unreached), "more functions with changed lines that no case ran", console)
     changes = eager_changes(report.cases)
     for case, said in changes[:SHOWN]:
-        _print(console, f"eager: {plain(case.id.class_name)}: {plain(said, 400)}", "cyan")
+        print_line(console, f"eager: {plain(case.id.class_name)}: {plain(said, 400)}", "cyan")
     _print_rest(len(changes), "more models whose eager outputs changed", console)
     entries = expectation_lines(report)
     for entry in entries[:SHOWN]:
-        _print(console, f"expectation: {plain(entry.entry)}, {entry.said}", "yellow")
+        print_line(console, f"expectation: {plain(entry.entry)}, {entry.said}", "yellow")
     _print_rest(len(entries), "more expectations that the change adds or removes", console)
     if report.audit is not None:
         _print_audit(report.audit, console)
     not_run = not_run_entries(report)
     for item in not_run[:SHOWN]:
-        _print(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
+        print_line(console, f"not run: {item.kind} {plain(item.name)}: {plain(item.reason)}", "dim")
     _print_rest(len(not_run), "more not run", console)
     for line in sample_lines(report):
-        _print(console, plain(line, 1_000), "yellow")
+        print_line(console, plain(line, 1_000), "yellow")
     for note in report.notes:
-        _print(console, f"note: {plain(note, 400)}", "yellow")
+        print_line(console, f"note: {plain(note, 400)}", "yellow")
     if noted := len(remarks(report.cases)):
-        _print(console, f"{plural(noted, 'blind spot')} of the checks: see the report", "dim")
+        print_line(console, f"{plural(noted, 'blind spot')} of the checks: see the report", "dim")
     if report.failure:
-        _print(console, f"the run failed: {plain(report.failure, 1_000)}", "bold red")
+        print_line(console, f"the run failed: {plain(report.failure, 1_000)}", "bold red")
     from_where = f" · {said}" if (said := origins(report.cases)) else ""
-    _print(console, f"{count_line(counts(report))} in {duration(report.seconds)}{from_where}")
+    print_line(console, f"{count_line(counts(report))} in {duration(report.seconds)}{from_where}")
     doubtful = merge_safety(report) == "unknown" or (not report.cases and bool(unjudged(report)))
     colour = "red" if failing(report) else "yellow" if doubtful else "green"
-    _print(console, f"Export check: {headline(report)}", f"bold {colour}")
+    print_line(console, f"Export check: {headline(report)}", f"bold {colour}")
 
 
 def _print_audit(audit: Audit, console: Console) -> None:
     for note in audit.notes:
-        _print(console, f"workarounds: {plain(note, 400)}", "yellow")
+        print_line(console, f"workarounds: {plain(note, 400)}", "yellow")
     found = by_need(audit.workarounds)
     for each in found[:SHOWN]:
-        _print(console, audit_line(each), "yellow" if each.need is Need.NOT_NEEDED else "")
+        print_line(console, audit_line(each), "yellow" if each.need is Need.NOT_NEEDED else "")
     _print_rest(len(found), "more workarounds", console)
     if audit.versions:
-        _print(console, f"workarounds: with {named_versions(audit.versions)}", "dim")
+        print_line(console, f"workarounds: with {named_versions(audit.versions)}", "dim")
 
 
 def _worth_telling(case: CaseReport) -> bool:
@@ -104,50 +102,40 @@ def _rank(case: CaseReport) -> int:
     return 1 if case.outcome not in CLEAN else 2
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=box.SQUARE, show_lines=False, header_style="bold")
-    table.add_column("Class", overflow="fold")
+def _print_table(report: Report, console: Console) -> None:
     shown = columns(report.cases)
-    for column in shown:
-        table.add_column(column_title(column), overflow="fold")
     eager = any(case.eager for case in report.cases)
-    if eager:
-        table.add_column("eager", overflow="fold")
     lines = rows(report.cases)
+    table = []
     for row, label in zip(lines, row_labels(lines), strict=True):
         cells = [cell(row.cases[column]) if column in row.cases else "" for column in shown]
         cells += [eager_cell(row.cases.values())] if eager else []
-        table.add_row(Text(plain(label)), *(Text(each) for each in cells))
-    return table
+        table.append((plain(label), *cells))
+    print_table(console, ("Class", *map(column_title, shown), *(("eager",) if eager else ())), table)
 
 
 def _print_case(case: CaseReport, report: Report, console: Console) -> None:
     side = case.head or case.base
     stage = f" at {plain(place(side) if side else case.stage, 80)}" if case.stage else ""
-    _print(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
+    print_line(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
     error = plain(error_name(case), 80)
     message = plain(first_line(case.message), 300)
     if message:
-        _print(console, f"    {error}: {message}" if error else f"    {message}")
+        print_line(console, f"    {error}: {message}" if error else f"    {message}")
     if line := blamed_line(case):
         function = f" in {line.function}" if line.function else ""
-        _print(console, f"    {plain(str(line) + function)}{whose(case.blame) if case.blame else ''}", "cyan")
+        print_line(console, f"    {plain(str(line) + function)}{whose(case.blame) if case.blame else ''}", "cyan")
     if largest := largest_error_line(case):
-        _print(console, f"    {plain(largest)}")
+        print_line(console, f"    {plain(largest)}")
     for detail in case.details:
-        _print(console, f"    {plain(detail)}")
+        print_line(console, f"    {plain(detail)}")
     if issue := known_issue(case, report.versions):
         told = issue.advice or f"our workaround is {issue.workaround}"
-        _print(console, f"    may be {issue.reference} ({issue.state}): {plain(told)}")
+        print_line(console, f"    may be {issue.reference} ({issue.state}): {plain(told)}")
     elif advice := what_to_do(case, report.versions):
-        _print(console, f"    what to do: {advice}")
+        print_line(console, f"    what to do: {advice}")
 
 
 def _print_rest(total: int, what: str, console: Console) -> None:
     if total > SHOWN:
-        _print(console, f"{total - SHOWN:,} {what}: see the report", "dim")
-
-
-def _print(console: Console, line: str, style: str = "") -> None:
-    # Not wrapped: a line that is broken in a log could begin with anything.
-    console.print(Text(line, style=style), soft_wrap=True)
+        print_line(console, f"{total - SHOWN:,} {what}: see the report", "dim")

@@ -585,6 +585,26 @@ def test_detect_of_nothing_and_of_no_revision(changed: Any, capsys: Any) -> None
     assert "unknown revision 'nowhere'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("net.py", "no file is called modeling_*.py"),
+        ("modeling_net.py", "a model class derives from transformers' PreTrainedModel and has a forward"),
+    ],
+)
+def test_a_repository_without_models_is_told_so(repository: Any, out: Path, capsys: Any, file: str, why: str) -> None:
+    repository.commit({file: "class Net: value = 1\n"})
+    repository.git("checkout", "-q", "-b", "topic")
+    repository.commit({file: "class Net: value = 2\n"})
+    note = f"no model class to try: {why}"
+    assert detect(repository, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
+    assert detect(repository) == 0
+    assert f"\nnote: {note}\n0 classes of 0 models affected\n" in capsys.readouterr().out
+    assert run(repository, out)[0] == 0
+    assert note in json.loads((out / "report.json").read_text())["notes"]
+
+
 def test_check_of_the_installed_transformers(out: Path) -> None:
     code, runner = check("llama/LlamaForCausalLM", out=out)
     assert code == 0

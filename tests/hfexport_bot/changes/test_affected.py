@@ -299,3 +299,12 @@ def test_huge_and_binary_files_are_no_python() -> None:
 
 def test_an_empty_diff_selects_nothing() -> None:
     assert run({"modeling_a.py": model("A")}, {"modeling_a.py": model("A")}) == Selection()
+
+
+@pytest.mark.parametrize("more", ["", "def unused(): return 1\n"])
+def test_what_runs_at_import_is_not_both_affecting_and_left_out(more: str) -> None:
+    base = {"flags.py": f"import torch\ntorch.set_flags(1)\n{more}", "modeling_a.py": "import flags\n" + model("A")}
+    selection = run(base, {**base, "flags.py": base["flags.py"].replace("flags(1)", "flags(2)")})
+    why = "module-level code changed in flags.py → the import of modeling_a.py → A"
+    assert only(selection).reasons == {"A": why}
+    assert selection.not_run == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hfexport_bot.changes.targets import every_model, globs_of_no_class, resolve_on_both, resolve_targets
+from hfexport_bot.changes.targets import every_model, globs_of_no_class, resolve_on_both, resolve_targets, why_no_model
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.schema import Layout
@@ -115,6 +115,22 @@ def test_every_model_tells_which_files_it_leaves_out() -> None:
     assert notes[0] == "modeling_b.py was left out: syntax error, line 1: invalid syntax"
     assert notes[1].startswith("modeling_c.py was left out: a model class derives from")
     assert notes[1].endswith("Net derives from torch.nn.Module only, which no case function makes up for")
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"modeling_a.py": model("A")}, ""),
+        ({"modeling_a.py": "def (", "modeling_b.py": model("B")}, ""),
+        ({"modeling_a.py": "def ("}, "modeling_a.py was left out: syntax error, line 1: invalid syntax"),
+        ({"a.py": model("A")}, "no file is called modeling_*.py"),
+    ],
+)
+def test_that_there_is_no_model_at_all_is_told(files: dict[str, str], problem: str) -> None:
+    there, gone = MappingTree(files), MappingTree({})
+    said = f"no model class to try: {problem}" if problem else ""
+    assert why_no_model((there, gone), Layout.MODELING) == said
+    assert bool(why_no_model((gone, there), Layout.MODELING)) == bool(problem)
 
 
 def test_only_what_is_accepted_is_suggested() -> None:
