@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import site
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import hfexport_bot
 
-#: Users without an account, for runners; and Debian's user without rights.
-WORKERS = (64_101, 64_102)
+#: Users without an account, for runners, others in each of pytest's workers, as a runner takes all that its users have
+#: down with it; and Debian's user without rights.
+_FIRST = 64_101 + 2 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = (_FIRST, _FIRST + 1)
 NOBODY = 65_534
 
 

@@ -98,7 +98,7 @@ class Client:
         script: str,
         *names: str,
         wall: float = 20.0,
-        warm_up: float = 20.0,
+        warm_up: float = 60.0,
         grace: float = 20.0,
         cancelled: threading.Event | None = None,
         log_dir: Path | None = None,
@@ -126,7 +126,7 @@ class Client:
         return result
 
     def say(
-        self, script: str, *names: str, wall: float = 20.0, warm_up: float = 20.0, grace: float = 20.0
+        self, script: str, *names: str, wall: float = 20.0, warm_up: float = 60.0, grace: float = 20.0
     ) -> RunResult:
         return self.run(f"{SAY}\n{script}", *names, wall=wall, warm_up=warm_up, grace=grace)
 
@@ -143,7 +143,7 @@ def kinds(result: RunResult) -> dict[str, str]:
     return {id_.class_name: str(outcome.kind) for id_, outcome in result.outcomes.items()}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not (held := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -236,14 +236,15 @@ def test_cancelling_leaves_no_process(client: Client) -> None:
         # the guard, the runner, the case and its grandchild
         wait_for(lambda: len(me.children(recursive=True)) >= 4)
         below.extend(me.children(recursive=True))
+        started.append(time.monotonic())
         cancelled.set()
 
+    started: list[float] = []
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    started = time.monotonic()
-    result = client.run(SERVE, "good", "grandchild", "good2", cancelled=cancelled)
+    result = client.run(SERVE, "good", "grandchild", "good2", cancelled=cancelled, wall=120.0)
     canceller.join()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started[0] < 15, "nothing waits for the case, nor for a process that has to be killed"
     assert len(below) >= 4
     assert wait_for(lambda: not any(process.is_running() for process in below))
     assert kinds(result) == {"good": "pass"}, "the others had not ended"
@@ -269,7 +270,7 @@ def test_the_end_of_the_trusted_side_is_the_end_of_all(tmp_path: Path, end: sign
     assert wait_for(lambda: len(process.children(recursive=True)) >= 4)
     below = process.children(recursive=True)
     trusted.send_signal(end)
-    _, errors = trusted.communicate(timeout=20)
+    _, errors = trusted.communicate(timeout=60)
     assert wait_for(lambda: not any(process.is_running() for process in below))
     if end is signal.SIGINT:
         assert "KeyboardInterrupt" in errors
@@ -350,16 +351,18 @@ def test_a_runner_that_dies_at_once_is_tried_twice(client: Client, tmp_path: Pat
 
 
 def test_what_a_runner_sees(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are told by how they lie to one another: of a version's text only so much is kept as a path may exceed."""
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
     script = """
-seen = {**os.environ, "cwd": os.getcwd(), "session": str(os.getsid(0) == os.getpid()), "path": str("" in sys.path)}
+places = {name: os.path.relpath(os.environ[name], os.getcwd()) for name in ("HOME", "TMPDIR")}
+given = str(os.path.samefile(os.path.dirname(os.getcwd()), PLACE))
+seen = {**dict.fromkeys(os.environ, ""), **places, "given": given}
+seen |= {"session": str(os.getsid(0) == os.getpid()), "path": str("" in sys.path)}
 say({"type": "ready", "versions": seen}); outcome(ids[0])
-"""
+""".replace("PLACE", repr(str(client.temporary)))
     seen = client.say(script, "a").versions
     assert "GITHUB_TOKEN" not in seen
-    assert seen["HOME"] == seen["cwd"]
-    assert seen["TMPDIR"] == f"{seen['HOME']}/tmp"
-    assert Path(seen["HOME"]).parent == client.temporary
+    assert (seen["HOME"], seen["TMPDIR"], seen["given"]) == (".", "tmp", "True")
     assert (seen["session"], seen["path"]) == ("True", "False")
 
 
