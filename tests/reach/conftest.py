@@ -23,7 +23,8 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     selected = [getattr(item, "callspec", None) for item in request.session.items]
     cases = [spec.params["case"] for spec in selected if spec and isinstance(spec.params.get("case"), CaseId)]
     out = Path(os.environ[OUT]) if os.environ.get(OUT) else tmp_path_factory.mktemp("reach")
-    found = request.config.stash[_RESULTS] = sweep(cases, out)
+    jobs = 1 if hasattr(request.config, "workerinput") else 2  # one of pytest's workers leaves the others their cores
+    found = request.config.stash[_RESULTS] = sweep(cases, out, jobs)
     return found
 
 

@@ -32,8 +32,6 @@ from hfexport_bot.schema import (
 )
 from hfexport_bot.verdicts.compare import describe, make_cases
 
-#: Cases at a time.
-JOBS = 2
 #: What one case may use: generous, since a sweep is to tell what fails, not what is slow on a busy machine.
 LIMITS = Limits(wall_seconds=1_200, cpu_seconds=2_400)
 
@@ -47,8 +45,8 @@ def plan_of(wanted: Collection[CaseId]) -> tuple[RunnerSetup, tuple[PlannedCase,
     return RunnerSetup(layout=place.layout, limits=LIMITS), tuple(case for case in planned if case.id in wanted)
 
 
-def sweep(wanted: Collection[CaseId], out: Path) -> dict[CaseId, CaseReport]:
-    """Run the cases and return what each came to.
+def sweep(wanted: Collection[CaseId], out: Path, jobs: int) -> dict[CaseId, CaseReport]:
+    """Run the cases, ``jobs`` at a time, and return what each came to.
 
     Into ``out`` go ``progress.log``, a line for each case as it ends, the logs of the cases, and at the end
     ``summary.txt``, ``report.md`` and ``report.json``. Raises what stops the run as a whole.
@@ -70,7 +68,7 @@ def sweep(wanted: Collection[CaseId], out: Path) -> dict[CaseId, CaseReport]:
 
         setup = setup.model_copy(update={"log_dir": str(out.resolve() / "logs")})
         result = run_session(
-            planned, base=None, head=setup, run_cases=run_cases, jobs=JOBS, watch=lambda total, what: nullcontext(note)
+            planned, base=None, head=setup, run_cases=run_cases, jobs=jobs, watch=lambda total, what: nullcontext(note)
         )
     report = Report(
         command="check",
