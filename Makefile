@@ -20,8 +20,8 @@ TORCH_INDEX ?=
 TORCH := $(shell sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 E2E := $(shell sed -n '/^e2e = \[/,/^\]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 E2E_ARGS ?=
-# Twice quiet: errors only.
-PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
+# Twice quiet: errors only. What is installed is compiled afterwards, on all cores, where pip would use one.
+PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
 INSTALL_TORCH = install $(PIP_FLAGS) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 
 .PHONY: setup test reach e2e demo lint docs golden lock
@@ -41,13 +41,15 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip $(INSTALL_TORCH)
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -r $(LOCK)
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --editable .
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages have files that are no Python
 	@touch $@
 
-# Two workers; then what starts processes, and sends them signals, and the reach sweep, which has workers of its own.
+# Two workers; then what starts processes and sends them signals, apart from the exports, a file a worker: tests share
+# what a fixture ran, and those of one file may use the same users, ports or limits.
 test: setup
 ifeq ($(strip $(PYTEST_ARGS)),)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not process"
-	$(BIN)/python -m pytest -m "process and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "process and not slow"
 else
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 endif
