@@ -52,6 +52,7 @@ def warm_up(setup: RunnerSetup, backends: Iterable[str]) -> dict[str, str]:
         print("warming up has started threads, which forked cases will be without", file=sys.stderr)
     gc.collect()
     gc.freeze()  # or the children's first collection touches, and so copies, every object
+    gc.set_threshold(20_000)  # what an export makes mostly lasts as long as it: looking for garbage more often is waste
     return versions
 
 
