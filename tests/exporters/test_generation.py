@@ -42,7 +42,7 @@ def prompt(batch: int, length: int, padding: int = 0) -> dict[str, torch.Tensor]
     return {"input_ids": torch.randint(3, 99, (batch, length), generator=generator), "attention_mask": mask}
 
 
-# ExecuTorch: tests/reach generates with Llama on it.
+# ExecuTorch: below, over a sliding window, and `make reach` generates with Llama on it.
 @pytest.mark.parametrize("exporter", [DynamoExporter(), OnnxExporter()], ids=lambda e: e.backend)
 def test_tokens_equal_eagers_at_any_shape_and_with_padding(exporter: HfExporter) -> None:
     model = llama(num_hidden_layers=2 if exporter.backend == "dynamo" else 1)
@@ -219,9 +219,15 @@ def test_a_model_that_cannot_decode_several_tokens_at_once_is_refused() -> None:
         DynamoExporter().export_for_generation(jamba(), prompt(2, 7), multi_token_decode=True)
 
 
-def test_logits_of_a_given_continuation_are_eagers() -> None:
-    model, inputs = llama(), prompt(2, 6, padding=2)
-    export = DynamoExporter().export_for_generation(model, inputs)
+@pytest.fixture(scope="module")
+def exported() -> tuple[Any, Any]:
+    """A model, and what generates for it from padded prompts; tests leave both as they are."""
+    model = llama()
+    return model, DynamoExporter().export_for_generation(model, prompt(2, 6, padding=2))
+
+
+def test_logits_of_a_given_continuation_are_eagers(exported: tuple[Any, Any]) -> None:
+    (model, export), inputs = exported, prompt(2, 6, padding=2)
     given = {"do_sample": False, "max_new_tokens": 4, "output_logits": True, "return_dict_in_generate": True}
     eager = model.generate(**inputs, **given)
     found = export.logits(**inputs, continuation=eager.sequences[:, 6:])
@@ -238,9 +244,8 @@ def test_a_finished_sequence_is_filled_up_with_padding() -> None:
     assert torch.equal(export.generate(**inputs, max_new_tokens=6), expected)
 
 
-def test_the_mask_may_be_left_out_of_a_prompt_without_padding() -> None:
-    model, inputs = llama(), prompt(2, 6)
-    export = DynamoExporter().export_for_generation(model, inputs)
+def test_the_mask_may_be_left_out_of_a_prompt_without_padding(exported: tuple[Any, Any]) -> None:
+    (model, export), inputs = exported, prompt(2, 6)
     expected = model.generate(**inputs, max_new_tokens=3, do_sample=False)
     assert torch.equal(export.generate(input_ids=inputs["input_ids"], max_new_tokens=3), expected)
     with pytest.raises(TypeError, match="pixel_values"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,32 +14,54 @@ from exporters.packages import EXTRAS, require
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("missing", "statement", "user", "extra"),
-    [
-        ("onnxscript", "from exporters import OnnxExporter", "OnnxExporter", "onnx"),
-        ("onnxruntime", "exporters.OnnxExporter", "OnnxExporter", "onnx"),
-        ("onnx", "import exporters.onnx.exporter", "OnnxExporter", "onnx"),
-        ("onnxruntime", "exporters.Artifact('onnx', None, (), ()).session", "an ONNX artifact", "onnx"),
-        ("executorch", "exporters.ExecutorchExporter", "ExecutorchExporter", "executorch"),
-    ],
-)
-def test_a_missing_package_is_named_with_its_extra(missing: str, statement: str, user: str, extra: str) -> None:
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "import exporters; exporters.DynamoExporter\n"
-        f"try: {statement}\n"
-        "except ImportError as error: print(error)"
-    )
+#: What is missing, the statement that needs it, who needs it by the error's words, and the extra that has it.
+NEEDED = [
+    ("onnxscript", "from exporters import OnnxExporter", "OnnxExporter", "onnx"),
+    ("onnxruntime", "exporters.OnnxExporter", "OnnxExporter", "onnx"),
+    ("onnx", "import exporters.onnx.exporter", "OnnxExporter", "onnx"),
+    ("onnxruntime", "exporters.Artifact('onnx', None, (), ()).session", "an ONNX artifact", "onnx"),
+    ("executorch", "exporters.ExecutorchExporter", "ExecutorchExporter", "executorch"),
+]
+#: Has none of the packages until it has named the exporter that needs none; then each statement runs in a fork that
+#: lacks its own only.
+LACKING = """
+import json, os, sys
+needed = json.loads(sys.argv[1])
+absent = dict.fromkeys(missing for missing, *_ in needed)
+sys.modules.update(absent)
+import exporters; exporters.DynamoExporter
+for name in absent: del sys.modules[name]
+for missing, statement, *_ in needed:
+    if (pid := os.fork()) == 0:
+        sys.modules[missing] = None
+        try: exec(statement)
+        except ImportError as error: print(error, flush=True)
+        else: print("nothing is missing", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[tuple[str, ...], str]:
+    """What each statement of `NEEDED` says."""
     run = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", LACKING, json.dumps(NEEDED)],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
-    assert run.stdout == f"{user} needs {missing}, not installed here: pip install 'hfexport-bot[{extra}]'\n"
+    return dict(zip(NEEDED, run.stdout.splitlines(), strict=True))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("needed", NEEDED)
+def test_a_missing_package_is_named_with_its_extra(
+    told: dict[tuple[str, ...], str], needed: tuple[str, str, str, str]
+) -> None:
+    missing, _, user, extra = needed
+    assert told[needed] == f"{user} needs {missing}, not installed here: pip install 'hfexport-bot[{extra}]'"
 
 
 def test_several_missing_packages_are_told_at_once() -> None:

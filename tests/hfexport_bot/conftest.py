@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hfexport_bot.execution.listing import list_workarounds
+from hfexport_bot.schema import WorkaroundInfo
 from tests.hfexport_bot.users import NOBODY, open_folder, python_for
 
 
@@ -72,6 +74,12 @@ def python_for_others(others_python: str | None) -> str:
     if others_python is None:
         pytest.skip("no Python with these packages that another user can start")
     return others_python
+
+
+@pytest.fixture(scope="session")
+def listed() -> tuple[WorkaroundInfo, ...]:
+    """What a process of its own lists as registered."""
+    return list_workarounds()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,15 +37,6 @@ def test_a_dynamic_program_runs_in_the_runtime_and_from_its_file(tmp_path: Path)
     assert {axis.upper for axis in artifact.axes} == {64}
 
     file = artifact.save(tmp_path)
-    torch.save((inputs, outputs), tmp_path / "expected.pt")
-    code = (
-        "import sys, torch; from exporters import Artifact; folder = sys.argv[1]\n"
-        "inputs, expected = torch.load(f'{folder}/expected.pt')\n"
-        "torch.testing.assert_close(Artifact.load(folder)(**inputs), expected)\n"
-        "assert 'transformers' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
-
     from executorch.runtime import Runtime
 
     program = Runtime.get().load_program(str(file))
