@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from hfexport_bot.audit import Trials
@@ -168,7 +169,7 @@ def run_change(
                 setups = prepared.setups
                 planned = () if prepared.failure else planned
                 about.without_unmet(prepared.unmet)
-                reruns = Reruns(settings.reruns, may_be_chance, until)
+                reruns = Reruns(settings.reruns, partial(may_be_chance, limits=settings.drift), until)
 
                 head_setup = setups["head"].model_copy(update={"watched": code.watched})
                 with around.open_runners() as run_cases:  # the same ones for variants: to get warm takes long

@@ -14,7 +14,7 @@ from hfexport_bot.reporting.expectations import to_heed
 from hfexport_bot.reporting.markdown import MAX_CHARS, render
 from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import Report
-from hfexport_bot.verdicts.compare import cases_to_act_on, is_accepted_regression
+from hfexport_bot.verdicts.compare import cases_to_act_on, is_accepted_change
 
 _MARKER = re.compile(r"<!-- hfexport-bot:(?P<key>[a-z0-9-]+) (?P<digest>[0-9a-f]{16}) -->")
 _FOOTER_ROOM = 1_000
@@ -50,7 +50,7 @@ def make_body(report: Report, when: CommentWhen, footer: str) -> Body:
     """The comment on a report; with nothing to act on, one that says that earlier findings are resolved, or which of
     them are accepted."""
     wanted = when is CommentWhen.ALWAYS or bool(report.failure or cases_to_act_on(report) or to_heed(report))
-    say = _found if wanted or any(map(is_accepted_regression, report.cases)) else _resolved
+    say = _found if wanted or any(map(is_accepted_change, report.cases)) else _resolved
     # How long it took is no news: two runs of one commit never take the same time.
     news = say(report.model_copy(update={"seconds": 0.0}))
     digest = hashlib.sha256(news.encode()).hexdigest()[:16]

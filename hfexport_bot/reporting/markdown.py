@@ -37,7 +37,7 @@ from hfexport_bot.reporting.summary import (
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue, what_to_do
 from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
-from hfexport_bot.verdicts.compare import CLEAN, counts, is_accepted_regression
+from hfexport_bot.verdicts.compare import CLEAN, counts, is_accepted_change
 from hfexport_bot.verdicts.stability import how_often
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
@@ -161,8 +161,8 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
         for verdict, title in _TITLES.items():
             cases = [case for case in report.cases if case.verdict is verdict]
             if verdict is VerdictKind.KNOWN:
-                yield by_cause("Accepted", [case for case in cases if is_accepted_regression(case)])
-                cases = [case for case in cases if not is_accepted_regression(case)]
+                yield by_cause("Accepted", [case for case in cases if is_accepted_change(case)])
+                cases = [case for case in cases if not is_accepted_change(case)]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             if verdict in _EITHER:
                 yield by_cause(_EITHER[verdict], [case for case in cases if case.outcome not in CLEAN])

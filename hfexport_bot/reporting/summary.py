@@ -27,7 +27,7 @@ from hfexport_bot.schema import (
     VerdictKind,
     largest,
 )
-from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing, is_accepted_regression
+from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing, is_accepted_change
 
 BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
 
@@ -385,7 +385,7 @@ def _counted(report: Report, found: Counts) -> list[str]:
     lacking = sum(case.verdict is VerdictKind.NO_BASELINE and case.outcome not in CLEAN for case in report.cases)
     if lacking:
         parts.append(f"{plural(lacking, 'case')} without a baseline {'fails' if lacking == 1 else 'fail'}")
-    if accepted := sum(map(is_accepted_regression, report.cases)):
+    if accepted := sum(map(is_accepted_change, report.cases)):
         parts.append(f"{accepted:,} accepted")
     if report.sample is not None:
         parts.append(f"a sample of {report.sample.classes:,} of {plural(report.sample.affected, 'class')}")

@@ -11,7 +11,9 @@ from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import Component, EagerChange, Location, Outcome, SourceTry
 from hfexport_bot.schema.words import (
     MAX_RUNS,
+    MAX_TRIES,
     SCHEMA_VERSION,
+    Error,
     Name,
     OutcomeKind,
     Record,
@@ -58,10 +60,13 @@ class Expected(Record):
 
 
 class Try(Record):
-    """How one of several runs of a case ended."""
+    """How one of several runs of a case ended. Of one that failed, ``errors`` holds the largest error of each output
+    and each probe that was compared, by name (None: there are no numbers), and ``off`` names those that failed."""
 
     kind: OutcomeKind
     signature: Said = ""
+    errors: Annotated[dict[Name, Error | None], Field(max_length=MAX_TRIES)] = Field(default_factory=dict)
+    off: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
 
 
 class Tried(Record):

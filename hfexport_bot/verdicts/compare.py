@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hfexport_bot.schema import (
 )
 from hfexport_bot.settings import AcceptedEntry, DriftSettings
 from hfexport_bot.verdicts.expectations import NONE_EXPECTED, is_accepted, must_pass, said_of
+from hfexport_bot.verdicts.likeness import alike, told_of, worse
 from hfexport_bot.verdicts.moved import DEFAULT_DRIFT, drifts, interface_changes
 from hfexport_bot.verdicts.signatures import signature
 from hfexport_bot.verdicts.stability import how_often, is_stable
@@ -30,6 +32,8 @@ from hfexport_bot.verdicts.table import ABSENT, NOT_RUN, Facts, Missing, Side, j
 
 #: Inputs that a detail names.
 _FED_SHOWN = 8
+#: Outputs and probes that are told to be worse than before.
+_WORSE_SHOWN = 3
 
 #: What stands in for a head outcome that never came, so that no planned case can vanish from a report.
 NO_RESULT = Outcome(kind=OutcomeKind.CRASH, message="The runner gave no result for this case.")
@@ -81,9 +85,9 @@ def _case(
 
     interface: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()
-    alike = same_graph = False
+    same = same_graph = False
     if old and new:
-        alike = signature(old) == signature(new)
+        same = alike(told_of(old), told_of(new), drift)
         same_graph = _graphs(old) is not None and _graphs(old) == _graphs(new)
         if old.kind is OutcomeKind.PASS and new.components and not differ(old, new):
             interface = interface_changes(old, new)  # of what fails on head it may tell why
@@ -92,11 +96,11 @@ def _case(
     facts = Facts(
         accepted=is_accepted(entry is not None, expected),
         must_pass=must_pass(expected, new),
-        stable=tried is None or is_stable(tried),
+        stable=tried is None or is_stable(tried, drift),
         interface_moved=bool(interface),
         drifted=bool(drifted),
         same_graph=same_graph,
-        alike=alike,
+        alike=same,
     )
     verdict = judge(before, after, facts)
     details = [*interface, *drifted]
@@ -104,11 +108,13 @@ def _case(
         details += how_often(tried)
     if old and (verdict is VerdictKind.CHANGED or (verdict is VerdictKind.FLAKY and old.kind is not OutcomeKind.PASS)):
         details.append(f"before: {describe(old)}")
+    if old and new and verdict is VerdictKind.CHANGED:
+        details += itertools.islice(worse(told_of(old), told_of(new), drift), _WORSE_SHOWN)
     if verdict is VerdictKind.REGRESSION and old and new and new.cause is UnavailableCause.UNKNOWN_INPUTS:
         details += _unfed(old)
     if expected and not (entry and expected.change == "in force"):
         details += said_of(expected, new)
-    elif entry and judge(before, after, Facts()) is VerdictKind.REGRESSION:
+    elif entry and judge(before, after, Facts(alike=same)) in (VerdictKind.REGRESSION, VerdictKind.CHANGED):
         details.append(_why_accepted(entry))
     return CaseReport(
         id=case.id,
@@ -235,9 +241,11 @@ def cases_to_act_on(report: Report) -> tuple[CaseReport, ...]:
     return (*red, *(case for case in report.cases if case.id not in ids and _is_worth_a_look(case)))
 
 
-def is_accepted_regression(case: CaseReport) -> bool:
-    """Whether a case regressed, and an entry of base's settings or an order accepts it."""
-    return case.verdict is VerdictKind.KNOWN and case.base is not None and case.base.kind is OutcomeKind.PASS
+def is_accepted_change(case: CaseReport) -> bool:
+    """Whether a case regressed, or fails otherwise than on base, and an entry of base's settings or an order accepts
+    it."""
+    sides = case.verdict is VerdictKind.KNOWN and case.base is not None and case.head is not None
+    return sides and not alike(*map(told_of, (case.base, case.head)))
 
 
 def accept(report: Report, entries: Sequence[AcceptedEntry]) -> Report:

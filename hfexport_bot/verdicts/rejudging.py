@@ -14,7 +14,7 @@ from hfexport_bot.settings import AcceptedEntry, DriftSettings, SettingsFile, in
 from hfexport_bot.verdicts.audits import with_removed
 from hfexport_bot.verdicts.compare import make_cases
 from hfexport_bot.verdicts.expectations import IN_SETTINGS, of_accepted
-from hfexport_bot.verdicts.stability import told_of
+from hfexport_bot.verdicts.likeness import told_of
 
 _DRIFT_KEYS = ("error-factor", "error-floor", "nodes", "delegates", "bytes")
 #: Settings that accept nothing or all, by which every move of a number is a drift or none is.
@@ -96,4 +96,4 @@ def _tried(case: CaseReport) -> Tried | None:
 
 
 def _is_of(runs: tuple[Try, ...], outcome: Outcome) -> bool:
-    return runs[0] == told_of(outcome)
+    return runs[0].model_dump_json() == told_of(outcome).model_dump_json()  # in which a NaN is one

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from hfexport_bot.execution.reruns import Tries
 from hfexport_bot.schema import Outcome, OutcomeKind, Tried, Try, VerdictKind
-from hfexport_bot.verdicts.signatures import signature
+from hfexport_bot.settings import DriftSettings
+from hfexport_bot.verdicts.likeness import alike, told_of
+from hfexport_bot.verdicts.moved import DEFAULT_DRIFT
 from hfexport_bot.verdicts.table import Facts, judge
 
 _BY_CHANCE = frozenset({VerdictKind.REGRESSION, VerdictKind.FIXED, VerdictKind.CHANGED})
 
 
-def may_be_chance(base: Outcome, head: Outcome) -> bool:
+def may_be_chance(base: Outcome, head: Outcome, limits: DriftSettings = DEFAULT_DRIFT) -> bool:
     """Whether a case came to another end than on base, which further runs should confirm."""
-    return judge(base, head, Facts(alike=signature(base) == signature(head))) in _BY_CHANCE
+    return judge(base, head, Facts(alike=alike(told_of(base), told_of(head), limits))) in _BY_CHANCE
 
 
 def told(tries: Tries) -> Tried:
@@ -23,18 +26,13 @@ def told(tries: Tries) -> Tried:
     return Tried(base=base, head=head)
 
 
-def told_of(outcome: Outcome) -> Try:
-    """What a report tells of one of them."""
-    return Try(kind=outcome.kind, signature=signature(outcome))
-
-
-def is_stable(tried: Tried) -> bool:
+def is_stable(tried: Tried, limits: DriftSettings = DEFAULT_DRIFT) -> bool:
     """Whether each side always passed or never did, and two failing sides never failed alike."""
     if not (_agree(tried.base) and _agree(tried.head)):
         return False
     if OutcomeKind.PASS in (tried.base[0].kind, tried.head[0].kind):
         return True
-    return not {each.signature for each in tried.base} & {each.signature for each in tried.head}
+    return not any(alike(base, head, limits) for base, head in itertools.product(tried.base, tried.head))
 
 
 def how_often(tried: Tried) -> Iterator[str]:

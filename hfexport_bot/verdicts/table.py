@@ -31,7 +31,7 @@ class Facts:
     ``accepted``: a valid entry of the base revision accepts this failure. ``must_pass``: the change removes that
     entry. ``stable``: reruns agreed, or none was needed. ``same_graph``: graphs, constants and exporters are the same
     on both sides. ``interface_moved`` and ``drifted``: see :mod:`hfexport_bot.verdicts.compare`. ``alike``: both
-    failures have one signature.
+    failures have one signature, and head's numbers are no worse.
     """
 
     accepted: bool = False

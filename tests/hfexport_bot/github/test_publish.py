@@ -21,7 +21,7 @@ from hfexport_bot.github.orders import NotObeyed
 from hfexport_bot.github.publish import Published, Wishes
 from hfexport_bot.reporting.summary import merge_safety
 from hfexport_bot.schema import Component, Expected, NotRun, OutcomeKind, Report, Revision, Tried, VerdictKind
-from hfexport_bot.verdicts.stability import told_of
+from hfexport_bot.verdicts.likeness import told_of
 from tests.hfexport_bot.github import reports
 from tests.hfexport_bot.github.payloads import event
 from tests.hfexport_bot.github.reports import PASS, clean, red, report
