@@ -244,8 +244,9 @@ def cases_to_act_on(report: Report) -> tuple[CaseReport, ...]:
 def is_accepted_change(case: CaseReport) -> bool:
     """Whether a case regressed, or fails otherwise than on base, and an entry of base's settings or an order accepts
     it."""
-    sides = case.verdict is VerdictKind.KNOWN and case.base is not None and case.head is not None
-    return sides and not alike(*map(told_of, (case.base, case.head)))
+    if case.verdict is not VerdictKind.KNOWN or case.base is None or case.head is None:
+        return False
+    return not alike(told_of(case.base), told_of(case.head))
 
 
 def accept(report: Report, entries: Sequence[AcceptedEntry]) -> Report:
