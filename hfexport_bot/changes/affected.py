@@ -39,6 +39,7 @@ from hfexport_bot.changes.selection import (
     Selection,
     with_classes,
 )
+from hfexport_bot.changes.stars import with_starred
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout, NotRun, Task
@@ -146,7 +147,9 @@ class _Selecting:
         self._sides = Sides(base, head, layout, changes, asked.hooks)
         self._modules = self._sides.modules()
         self._graph = Graph(self._modules)
-        self._compared = {change.path: self._sides.compare(change) for change in changes}
+        self._compared = {
+            change.path: with_starred(self._sides.compare(change), change.path, self._graph) for change in changes
+        }
         loading = Loading(self._graph, self._compared)
         self._changed = Changed(changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks)
         self._families = Families(self._graph, layout is Layout.TRANSFORMERS)

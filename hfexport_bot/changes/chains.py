@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.search import Node, Reached
-from hfexport_bot.changes.symbols import Symbol
+from hfexport_bot.changes.symbols import Symbol, told
 from hfexport_bot.changes.units import BODY, IMPORT
 
 #: Links of a chain that are shown.
@@ -72,11 +72,11 @@ class Chains:
         names = list(dict.fromkeys(symbol.name for symbol in symbols))
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         hows = {symbol.how for symbol in symbols}
-        how = "changed" if len(hows) > 1 or "changed" in hows else f"{'were' if len(names) > 1 else 'was'} {hows.pop()}"
+        how = "changed" if len(hows) > 1 else hows.pop()
         path = symbols[0].path
-        if symbols[0].definition == IMPORT and "changed" not in hows:
-            return f"{PurePosixPath(path).name} {symbols[0].how}"
-        return f"{', '.join(names[:_NAMED])}{more} {how} in {self._edited(path)}{self._copied(symbols[0])}"
+        if symbols[0].definition == IMPORT and how != "changed":
+            return f"{PurePosixPath(path).name} {how}"
+        return f"{told(names[:_NAMED], how, more)} in {self._edited(path)}{self._copied(symbols[0])}"
 
     def _edited(self, path: str) -> str:
         """The file that the author of a change to ``path`` edits. A copy from elsewhere has its header, and not the

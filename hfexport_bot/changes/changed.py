@@ -11,12 +11,14 @@ from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.modeling import SourceError, TooLargeError
 from hfexport_bot.changes.modules import Modules
+from hfexport_bot.changes.order import REORDERED
 from hfexport_bot.changes.reading import Sides
 from hfexport_bot.changes.selection import (
     NOT_EXPORTED,
     ONLY_CHECKS,
     ONLY_IMPORTS,
     ONLY_MODE,
+    ONLY_MOVED,
     ONLY_ORDER,
     ONLY_TEXT,
     ONLY_VERSION,
@@ -78,7 +80,7 @@ class Changed:
             yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
         elif not compared.symbols and change.old == change.new and not self._sides.left_out(change):
             same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
-            self.leave_out(change.path, ONLY_MODE if same else ONLY_TEXT)
+            self.leave_out(change.path, ONLY_MODE if same else ONLY_MOVED if compared.moved else ONLY_TEXT)
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
             self._modular(change)
         else:
@@ -106,7 +108,7 @@ class Changed:
     def _acts(self, symbol: Symbol) -> bool:
         """Whether a symbol changed otherwise than by the order of entries that are looked up by key, and not behind the
         boundary alone; says so if not."""
-        if symbol.how == "reordered" and symbol.definition in policy.KEYED_BY_CONFIG:
+        if symbol.how == REORDERED and symbol.definition in policy.KEYED_BY_CONFIG:
             reason = ONLY_ORDER
         elif symbol.how == ASIDE:
             reason = NOT_EXPORTED

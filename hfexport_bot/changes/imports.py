@@ -97,22 +97,26 @@ def read_loads(body: Sequence[ast.stmt], sure: bool = True) -> Iterator[Load]:
             yield from read_loads(node.body, False)
 
 
-def changed_imports(files: Sequence[File], changed: Sequence[Units]) -> tuple[ChangedImport, ...]:
+def changed_imports(
+    files: Sequence[File], changed: Sequence[Units], placed: Mapping[str, str]
+) -> tuple[ChangedImport, ...]:
     """The names that imports bind otherwise on the two sides.
 
     ``changed`` are the units of what is not alike on both sides. More of the files is read only where these bind names
-    otherwise: what else imports something, and what has such a name in its text.
+    otherwise: what else imports something, and what has such a name in its text. ``placed``: names that the same
+    imports bind in another order or under other conditions, and how.
     """
     rows = [_rows(units) for units in changed]
     differing = [name for name in {**rows[1], **rows[0]} if rows[0].get(name) != rows[1].get(name)]
-    sides = [_Side(file, differing) for file in files]
-    found = (_changed(name, *sides) for name in differing)
+    asked = dict.fromkeys((*differing, *placed))
+    sides = [_Side(file, [*asked]) for file in files]
+    found = (_changed(name, sides[0], sides[1], placed.get(name, "")) for name in asked)
     return tuple(each for each in found if each is not None)
 
 
-def _changed(name: str, old: _Side, new: _Side) -> ChangedImport | None:
+def _changed(name: str, old: _Side, new: _Side, how: str) -> ChangedImport | None:
     if _meaning(old.rows.get(name)) == _meaning(new.rows.get(name)):
-        return None
+        return ChangedImport(name, how, *new.uses(name)) if how else None
     before, after = old.binds(name), new.binds(name)
     if before and after:
         # Where a definition took the name over, or gave it up, that definition is what changed.

@@ -46,7 +46,7 @@ class Loading:
 
     def _of_name(self, path: str, name: str) -> Iterator[Use]:
         for changed in self._compared[path].imports if path in self._compared else ():
-            if changed.name == name and (changed.how == "changed" or not self._is_starred(path, name)):
+            if changed.name == name and (changed.how not in ("added", "removed") or not self._is_starred(path, name)):
                 yield from (Use(path, *use) for use in changed.uses)
                 if changed.at_import and changed.how == "removed":
                     yield Use(path, IMPORT, WHOLE)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 from hfexport_bot.changes.modeling import is_documenting
 
 #: Methods of tables, lists and sets that put something in.
-_FILLS = frozenset({"append", "add", "update", "setdefault", "extend", "insert"})
+FILLS = frozenset({"append", "add", "update", "setdefault", "extend", "insert"})
 _DOTTED = re.compile(r"[\w.]+")
 #: Decorators of torch that make a function an operator of ``torch.ops``.
 _OPERATORS = ("custom_op", "triton_op")
-_DERIVES = "__init_subclass__"
+DERIVES = "__init_subclass__"
 
 
 def read_marks(module: ast.Module, local: Collection[str]) -> dict[str, list[tuple[str, str]]]:
@@ -42,7 +42,7 @@ def read_fills(module: ast.Module, local: Collection[str]) -> dict[str, list[str
         if isinstance(node, ast.FunctionDef):
             names = set(_filled(node)).intersection(local) - _bound(node) if local else set()
         elif isinstance(node, ast.ClassDef):
-            derives = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == _DERIVES]
+            derives = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == DERIVES]
             names = {each for method in derives for each in _filled(method)}
         else:
             continue
@@ -61,5 +61,5 @@ def _filled(function: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             yield ast.unparse(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILLS:
             yield ast.unparse(node.func.value)

@@ -12,6 +12,7 @@ from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout, NotRun
 
 ONLY_TEXT = "only comments or docstrings changed"
+ONLY_MOVED = "only the order of statements, comments or docstrings changed, and nothing depends on that order"
 ONLY_IMPORTS = "only imports or `__all__` changed, and what is used stays the same"
 ONLY_MODE = "only the file's mode changed"
 SAME_NEEDS = "what a model needs to run did not change"
@@ -30,7 +31,7 @@ Classes = Mapping[str, Mapping[str, Sequence[str]]]
 
 def is_harmless(entry: NotRun) -> bool:
     """Whether nothing was left unjudged: what changed in a file can affect no model."""
-    return entry.reason.startswith((ONLY_TEXT, ONLY_IMPORTS, ONLY_MODE, SAME_NEEDS, NOT_READ, AFTER_MERGE))
+    return entry.reason.startswith((ONLY_TEXT, ONLY_MOVED, ONLY_IMPORTS, ONLY_MODE, SAME_NEEDS, NOT_READ, AFTER_MERGE))
 
 
 @dataclass(frozen=True)

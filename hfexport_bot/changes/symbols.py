@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import MAX_BYTES, Facts
 from hfexport_bot.changes.given import Given, functions_of, may_be_followed, when_changed, without_settings_aside
 from hfexport_bot.changes.imports import ChangedImport, changed_imports
 from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike
-from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, File, Units, acts_on_others
+from hfexport_bot.changes.order import CONDITION, MOVED, REORDERED, Order, Star, changed_order
+from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, File, Units, acts_on_others, take_apart
 
 #: How a function changed that only sets otherwise what lies behind the boundary, such as plans for several devices.
 ASIDE = "changed behind the boundary"
@@ -21,8 +22,8 @@ ASIDE = "changed behind the boundary"
 @dataclass(frozen=True, order=True)
 class Symbol:
     """A changed definition of a file, or a ``part`` of one: a class's member, a table's entry. ``how`` is ``changed``,
-    ``added``, ``removed``, `ASIDE`, or ``reordered`` of a table's entries. With ``when``, it changed only for code that
-    gives one of these."""
+    ``added``, ``removed``, `ASIDE`, or one of those of `order`. With ``when``, it changed only for code that gives one
+    of these."""
 
     path: str
     definition: str
@@ -40,20 +41,33 @@ class Symbol:
         return self.definition + ("." if self.part and self.part[0] != "[" else "") + self.part
 
     def __str__(self) -> str:
-        return f"{self.name} {'was ' if self.how != 'changed' else ''}{self.how}"
+        return told([self.name], self.how)
+
+
+def told(names: Sequence[str], how: str, more: str = "") -> str:
+    """How some definitions changed, in words; ``more`` is put after their names."""
+    listed = ", ".join(names) + more
+    if how in (REORDERED, MOVED):
+        return f"order of {listed} changed"
+    if how == CONDITION:
+        return f"condition around {listed} changed"
+    return f"{listed} {'' if how == 'changed' else 'were ' if len(names) > 1 else 'was '}{how}"
 
 
 @dataclass(frozen=True)
 class Compared:
     """What differs between two versions of a file. ``imports``: names among the symbols that an import binds
     otherwise. ``acts``: code changed that runs at import and does something to others. ``error``: a side that is no
-    Python, and why; then every definition of the other side counts as changed."""
+    Python, and why; then every definition of the other side counts as changed. ``moved``: statements have a new order,
+    whether or not it means anything. ``starred``: see `Order`."""
 
     symbols: tuple[Symbol, ...] = ()
     imports: tuple[ChangedImport, ...] = ()
     acts: bool = False
     error: SourceError | None = None
     both_broken: bool = False
+    moved: bool = False
+    starred: Mapping[str | None, frozenset[Star]] = field(default_factory=dict)
 
 
 def compare(
@@ -63,21 +77,22 @@ def compare(
 
     Where the facts of both sides are known, only statements that are not on both sides alike are parsed.
     """
+    modules: list[ast.Module] = []
     units: list[Units | None] = []
     error: SourceError | None = None
     files = [File(source or b"") for source in (old, new)]
-    keeping: list[Callable[[bytes], bool]] = [lambda text: True] * 2
+    common: Counter[bytes] = Counter()
     if old is not None and new is not None and all(each is not None and not each.error for each in facts):
         kinds = [{name: row[0] for name, row in each.rows.items()} for each in facts if each is not None]
         spans = [each.spans for each in facts if each is not None]
         files = [File(*each) for each in zip((old, new), spans, kinds, strict=True)]
         common = Counter(files[0].statements) & Counter(files[1].statements)
-        keeping = [_all_but(common), _all_but(common)]
-    for source, file, is_kept in zip((old, new), files, keeping, strict=True):
+    for source, file in zip((old, new), files, strict=True):
         try:
             if source is not None and len(source) > MAX_BYTES:
                 raise TooLargeError(f"larger than {MAX_BYTES >> 20} MiB, which is too large to be read", 0)
-            units.append(file.units(is_kept) if source is not None else Units())
+            modules.append(file.parsed(_all_but(common)))
+            units.append(take_apart(modules[-1], file.kinds) if source is not None else Units())
         except SourceError as problem:
             error = problem
             units.append(None)
@@ -90,15 +105,32 @@ def compare(
         symbols = tuple(_differences(path, before, after))
         if policy.is_shared(path):
             symbols = tuple(_with_conditions(symbols, before, after))
-        imports = changed_imports(files, (before, after)) if old and new else ()
-        named = tuple(Symbol(path, each.name, IMPORT, each.how) for each in imports)
+        both = old is not None and new is not None
+        order = changed_order(files, modules, common) if both else Order()
+        imports = changed_imports(files, (before, after), order.imports) if both else ()
+        symbols += tuple(_by_order(path, symbols, order, imports, {*before.known, *after.known}))
         bodies = [side.definitions[BODY].parts[WHOLE] for side in (before, after) if BODY in side.definitions]
-        acts = any(symbol.definition == BODY for symbol in symbols) and any(
-            acts_on_others(node) for nodes in bodies for node in nodes
+        acts = any(symbol.definition == BODY for symbol in symbols) and (
+            order.acts or any(acts_on_others(node) for nodes in bodies for node in nodes)
         )
-        return Compared((*symbols, *named), imports, acts)
+        return Compared(symbols, imports, acts, moved=order.any, starred=order.starred)
     except RecursionError:
         return Compared(tuple(Symbol(path, name) for name in before.definitions.keys() | after.definitions.keys()))
+
+
+def _by_order(
+    path: str, known: Sequence[Symbol], order: Order, imports: Sequence[ChangedImport], names: Collection[str]
+) -> Iterator[Symbol]:
+    """The names that imports bind otherwise, and what only a new order changed, or other conditions. ``names``: those
+    that the file defines."""
+    yield from (Symbol(path, each.name, IMPORT, each.how) for each in imports)
+    found = {(symbol.definition, symbol.part) for symbol in known}
+    defined = {(name, WHOLE): how for name, how in order.imports.items() if name in names}
+    for (name, part), how in (order.parts | defined).items():
+        if (name, part) not in found and (name, WHOLE) not in found:
+            yield Symbol(path, name, part, how)
+    if order.early:
+        yield Symbol(path, IMPORT, WHOLE, f"uses {order.early} before it is defined")
 
 
 def _all_but(common: Counter[bytes]) -> Callable[[bytes], bool]:
@@ -120,7 +152,13 @@ def _differences(path: str, old: Units, new: Units) -> Iterator[Symbol]:
             how = "changed" if both else "added" if before is None else "removed"
             yield Symbol(path, name, WHOLE, how)
         else:
-            yield from (Symbol(path, name, *found) for found in _parts(before.parts, after.parts))
+            parts = [_without_tests(unit.parts) if name == BODY else unit.parts for unit in (before, after)]
+            yield from (Symbol(path, name, *found) for found in _parts(*parts))
+
+
+def _without_tests(parts: Mapping[str, list[ast.AST]]) -> dict[str, list[ast.AST]]:
+    """Without the conditions around statements, which are compared with these (`changed_order`)."""
+    return {part: [node for node in nodes if not isinstance(node, ast.expr)] for part, nodes in parts.items()}
 
 
 def _with_conditions(symbols: Iterable[Symbol], old: Units, new: Units) -> Iterator[Symbol]:
@@ -155,4 +193,4 @@ def _parts(old: Mapping[str, list[ast.AST]], new: Mapping[str, list[ast.AST]]) -
         elif not alike(before, after):
             yield part, "changed"
     if [key for key in new if key[:1] == "[" and key in old] != [key for key in old if key[:1] == "[" and key in new]:
-        yield WHOLE, "reordered"  # the entries of a table
+        yield WHOLE, REORDERED  # the entries of a table

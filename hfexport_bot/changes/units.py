@@ -21,12 +21,12 @@ BODY = "<module>"
 #: Importing a file, whatever of it is used: what it does to others, and whether it can be done.
 IMPORT = "<import>"
 #: Callers at module level of which nothing but messages depends.
-_MESSAGES = re.compile(r"logg\w*|log|warnings|print")
+MESSAGES = re.compile(r"logg\w*|log|warnings|print")
 
 _DICTS = frozenset({"dict", "OrderedDict"})
 _LAYERS = frozenset({"nn.Module", "torch.nn.Module", "Module", "GradientCheckpointingLayer"})
 #: Statements that only say what a package offers.
-_OFFERS = frozenset({"__all__", "_import_structure"})
+OFFERS = frozenset({"__all__", "_import_structure"})
 
 
 @dataclass
@@ -74,15 +74,19 @@ class File:
         lines = self.source.splitlines()
         return [b"\n".join(lines[first - 1 : last]) for first, last in self.spans or ()]
 
-    def units(self, is_kept: Callable[[bytes], bool]) -> Units:
-        """The units of those statements that are kept, by their text. Raises `SourceError`."""
+    def parsed(self, is_kept: Callable[[bytes], bool]) -> ast.Module:
+        """Those of its statements that are kept, by their text, each on its own lines. Raises `SourceError`."""
         if self.spans is None:
-            return take_apart(parse(self.source))
+            return parse(self.source)
         lines = self.source.splitlines()
         for (first, last), text in zip(self.spans, self.statements, strict=True):
             if not is_kept(text):
                 lines[first - 1 : last] = [b""] * (last - first + 1)
-        return take_apart(parse(b"\n".join(lines) + b"\n"), self.kinds)
+        return parse(b"\n".join(lines) + b"\n")
+
+    def units(self, is_kept: Callable[[bytes], bool]) -> Units:
+        """The units of those statements that are kept. Raises `SourceError`."""
+        return take_apart(self.parsed(is_kept), self.kinds)
 
 
 def take_apart(module: ast.Module, known: Mapping[str, str] | None = None) -> Units:
@@ -144,7 +148,7 @@ def _class(unit: Unit, node: ast.ClassDef) -> None:
     unit.bases.extend(node.bases)
     unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords))
     unit.add(WHOLE, *(each for each in node.decorator_list if not is_documenting(each)))
-    plain = _is_plain_module(node)
+    plain = is_layer(node)
     for statement, conditions in _flat(node.body):
         unit.add(WHOLE, *conditions)
         if plain and isinstance(statement, ast.AnnAssign) and statement.value is None:
@@ -158,17 +162,17 @@ def _class(unit: Unit, node: ast.ClassDef) -> None:
             unit.add(WHOLE, statement)
 
 
-def _is_plain_module(node: ast.ClassDef) -> bool:
+def is_layer(node: ast.ClassDef) -> bool:
     """Whether a class is a layer, whose bare annotations nothing reads: those of other classes may make fields."""
     return bool(node.bases) and all(ast.unparse(base) in _LAYERS for base in node.bases) and not node.decorator_list
 
 
 def _assignment(units: Units, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
     names = _targets(node)
-    root = _root(node.targets[0]) if isinstance(node, ast.Assign) else _root(node.target)
+    root = root_of(node.targets[0]) if isinstance(node, ast.Assign) else root_of(node.target)
     if not names and units.kind(root):  # `REGISTRY["x"] = y`
         names = [root]
-    if _OFFERS.intersection([*names, root]):
+    if OFFERS.intersection([*names, root]):
         units.offers.append(node)
     elif names:
         for name in names:
@@ -209,7 +213,7 @@ def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 def _registered(node: ast.Expr, units: Units) -> str | None:
     """The constant that a statement such as ``REGISTRY.update({...})`` adds to."""
     if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        root = _root(node.value.func)
+        root = root_of(node.value.func)
         if units.kind(root) == "constant":
             return root
     return None
@@ -221,7 +225,8 @@ def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[str]:
     return [target.id for target in flat if isinstance(target, ast.Name)]
 
 
-def _root(node: ast.expr) -> str:
+def root_of(node: ast.expr) -> str:
+    """The name that an expression such as ``a.b["c"](d)`` begins with; empty where it begins with none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -235,7 +240,7 @@ def is_text(node: ast.AST) -> bool:
 def acts_on_others(node: ast.AST) -> bool:
     """Whether a statement that runs at import stops it, sets what another module owns, or calls what may."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return not _MESSAGES.fullmatch(_root(node.value.func))
+        return not MESSAGES.fullmatch(root_of(node.value.func))
     return isinstance(node, ast.Raise | ast.Assert | ast.Delete | ast.For | ast.While) or sets_elsewhere(node)
 
 
