@@ -37,7 +37,7 @@ from hfexport_bot.reporting.summary import (
 from hfexport_bot.reporting.text import code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue, what_to_do
 from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
-from hfexport_bot.verdicts.compare import CLEAN, counts, is_accepted_change
+from hfexport_bot.verdicts.compare import CLEAN, counts, first_line, is_accepted_change
 from hfexport_bot.verdicts.stability import how_often
 
 #: GitHub refuses a comment of more than 65,536 characters; the rest is left for a marker.
@@ -240,6 +240,7 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines.append(f"- classes: {_names(cause.classes)}")
     if len(cause.cases) > 1 or len(cause.classes) == 1:
         lines.append(f"- cases: {_cases(cause.cases)}")
+    lines += _each(cause)
     own = [each for each in first.details if each not in _often(first)]
     details = [largest_error_line(first), *own[:DETAILS_SHOWN]]
     lines += [f"- {code(detail, 300)}" for detail in details if detail]
@@ -253,6 +254,19 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines += [text, ""] if text else []
     lines.append("</details>")
     return "\n".join(lines)
+
+
+def _each(cause: Cause) -> list[str]:
+    """What each class fails with, where that names no place in the code and is not the same: it may be several
+    faults."""
+    messages: dict[str, str] = {}
+    for case in cause.cases:
+        messages.setdefault(case.id.class_name, first_line(case.message))
+    side = cause.first.head or cause.first.base
+    if (side and side.location) or len(set(messages.values())) < 2:
+        return []
+    told = [f"- {code(name)}: {code(said, 300)}" for name, said in messages.items()]
+    return [*told[:NAMES_SHOWN], *([f"- and {len(told) - NAMES_SHOWN:,} more"] if len(told) > NAMES_SHOWN else [])]
 
 
 def _cases(cases: Sequence[CaseReport]) -> str:

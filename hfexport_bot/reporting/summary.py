@@ -169,7 +169,7 @@ class Cause:
 
 def causes(cases: Iterable[CaseReport]) -> tuple[Cause, ...]:
     """Group cases by their cause, in the order each first appears."""
-    groups: dict[tuple[str, str], list[CaseReport]] = {}
+    groups: dict[tuple[str, ...], list[CaseReport]] = {}
     for case in cases:
         groups.setdefault(cause_of(case), []).append(case)
     return tuple(Cause(tuple(group)) for group in groups.values())

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from hfexport_bot.execution.one_source import differ
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import (
+    Blame,
     CaseId,
     CaseReport,
     EagerChange,
@@ -211,13 +212,21 @@ def counts(report: Report) -> Counts:
 _BEFORE_BACKENDS = ("source", "eager")
 
 
-def cause_of(case: CaseReport) -> tuple[str, str]:
+def cause_of(case: CaseReport) -> tuple[str, str, str]:
     """What cases with one cause have in common: their signature. An error names its place in the code, so
     that one on three backends is one, as what ends before any backend has its turn; wrong numbers, crashes and
-    limits in later stages don't, so that each backend has its own."""
+    limits in later stages don't, so that each backend has its own. What is blamed on the change has the place there
+    too: two that look alike and come of two functions have two causes."""
     placed = case.outcome in {OutcomeKind.ERROR, OutcomeKind.UNAVAILABLE, OutcomeKind.SKIPPED}
     placed = placed or case.stage in _BEFORE_BACKENDS
-    return case.signature or str(case.id), "" if placed else case.id.backend.value
+    return case.signature or str(case.id), "" if placed else case.id.backend.value, _changed_place(case.blame)
+
+
+def _changed_place(blame: Blame | None) -> str:
+    if blame is None or not blame.changed:
+        return ""
+    # Of a suspect the line is the first of a function; forward is one of every class of a file.
+    return f"{blame.location.file}:{blame.location.line if blame.suspected else blame.location.function}"
 
 
 def failing(report: Report) -> bool:

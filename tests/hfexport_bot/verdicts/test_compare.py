@@ -6,6 +6,7 @@ import pytest
 
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.schema import (
+    Blame,
     CaseId,
     CaseReport,
     Component,
@@ -191,6 +192,22 @@ def test_an_error_is_one_cause_on_all_backends_and_wrong_numbers_one_on_each() -
         early, late = (one(planned(), PASS, Outcome(kind=kind, stage=stage)) for stage in ("eager", "lower"))
         assert cause_of(early) == cause_of(early.model_copy(update={"id": elsewhere}))
         assert cause_of(late) != cause_of(late.model_copy(update={"id": elsewhere}))
+
+
+def test_what_looks_alike_and_is_blamed_on_two_changed_places_has_two_causes() -> None:
+    def blamed(file: str, line: int, **fields: object) -> CaseReport:
+        location = {"file": file, "line": line, "function": "forward"}
+        noisy = one(planned(), PASS, Outcome(kind=OutcomeKind.NONDETERMINISTIC, stage="eager", message="random"))
+        blame = Blame.model_validate({"location": location, "changed": True, **fields})
+        return noisy.model_copy(update={"blame": blame})
+
+    suspect = cause_of(blamed("a.py", 35, suspected=True))
+    assert suspect == cause_of(blamed("a.py", 35, suspected=True))
+    assert suspect != cause_of(blamed("b.py", 35, suspected=True))
+    assert suspect != cause_of(blamed("a.py", 95, suspected=True)), "forward of another class"
+    assert cause_of(blamed("a.py", 35)) == cause_of(blamed("a.py", 36)), "an error's line moves in its function"
+    assert cause_of(blamed("a.py", 35)) != cause_of(blamed("b.py", 35))
+    assert cause_of(blamed("a.py", 35, changed=False)) == cause_of(blamed("b.py", 35, changed=False))
 
 
 def test_failing_run_follows_fail_on() -> None:
