@@ -28,12 +28,24 @@ def eager_changes(cases: Iterable[CaseReport]) -> list[tuple[CaseReport, str]]:
     found: dict[tuple[object, ...], tuple[CaseReport, str]] = {}
     for case in cases:
         key = (case.id.model, case.id.class_name, case.id.task, case.id.variant)
-        if case.eager is not None and key not in found and (said := _said(case.eager)):
+        if case.eager is not None and key not in found and (said := _said(case.eager, case)):
             found[key] = (case, said)
     return list(found.values())
 
 
-def _said(change: EagerChange) -> str:
+def _said(change: EagerChange, case: CaseReport) -> str:
+    moved = _moved(change)
+    if not change.configuration:
+        return moved
+    outcome = case.head or case.base
+    maker = f", from {outcome.source}," if outcome is not None and outcome.source else ""
+    return (
+        f"its configuration{maker} is another than on base ({change.configuration}); with base's, "
+        f"{moved or 'outputs are unchanged'}"
+    )
+
+
+def _moved(change: EagerChange) -> str:
     if change.problem:
         return f"not compared, {change.problem}"
     if change.weights:

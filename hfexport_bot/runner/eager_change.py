@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from exporters.leaves import named_leaves
 from exporters.parity import TensorComparison, compare
 from hfexport_bot.runner.checks import described, ties
+from hfexport_bot.runner.configurations import Configuration, listed, made_otherwise, with_values_of_base
 from hfexport_bot.runner.eager import Outputs, run_eager, undefined_positions
 from hfexport_bot.runner.fingerprints import eager_fingerprint
 from hfexport_bot.runner.generation import Decoding
@@ -30,6 +31,7 @@ from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputCh
 MAX_BYTES = 512 << 20
 
 _WEIGHTS, _INPUTS, _OUTPUTS = "weights/", "inputs/", "outputs/"
+_CONFIGURATION = "configuration"
 #: Before the inputs and outputs of a probe.
 _PROBE = "probes/{}/"
 #: Names listed of weights that do not fit.
@@ -61,6 +63,8 @@ def write_eager(path: Path, case: ModelCase, outputs: Outputs, probed: Probed | 
         **{_WEIGHTS + name: tensor for name, tensor in _weights(case.model).items()},
         **_run("", case.inputs, outputs),
     }
+    if (configuration := Configuration.of(case.model)) is not None:
+        tensors[_CONFIGURATION] = configuration.to_tensor()
     for name, found in _taken(probed).items():
         tensors |= _run(_PROBE.format(name), probed.inputs[name] if probed else {}, found)
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > MAX_BYTES:
@@ -80,9 +84,11 @@ def _run(prefix: str, inputs: Mapping[str, Any], outputs: Outputs) -> dict[str, 
 
 
 def compare_eager(path: Path, case: ModelCase, task: Task, seed: int) -> EagerChange:
-    """Run head's model on what base wrote. Raises whatever the model raises on the traced inputs, and ``ValueError``
-    for a file that is none."""
+    """Run head's model on what base wrote. Where whoever made the model gave it another configuration than on base, it
+    is made with base's. Raises whatever the model raises on the traced inputs, and ``ValueError`` for a file that is
+    none."""
     tensors = load(_read(path))
+    case, configuration = _made_as_on_base(case, tensors)
     misfits = _load_weights(case.model, _under(_WEIGHTS, tensors))
     model = Decoding(case.model) if task is Task.GENERATE else case.model
     changes = list(_on_base_run(replace(case, model=model), case.inputs, tensors, seed))
@@ -93,8 +99,29 @@ def compare_eager(path: Path, case: ModelCase, task: Task, seed: int) -> EagerCh
         changes += [change for change in found if change.name not in moved]
     moved_ones = tuple(change for change in changes if change.note)
     return EagerChange(
-        max_abs=largest(change.max_abs for change in changes), moved=moved_ones[:MAX_TRIES], weights=misfits
+        max_abs=largest(change.max_abs for change in changes),
+        moved=moved_ones[:MAX_TRIES],
+        weights=misfits,
+        configuration=configuration,
     )
+
+
+def _made_as_on_base(case: ModelCase, given: Mapping[str, torch.Tensor]) -> tuple[ModelCase, str]:
+    """The case with base's configuration, and what differed: what only the maker of the model changed moves numbers,
+    but not by the model's code. Raises ``ValueError`` where head's class makes no model of it."""
+    own = Configuration.of(case.model)
+    if own is None or _CONFIGURATION not in given:
+        return case, ""
+    changes = made_otherwise(Configuration.from_tensor(given[_CONFIGURATION]), own)
+    if not changes:
+        return case, ""
+    try:
+        return replace(case, model=with_values_of_base(case.model, changes)), listed(changes)
+    except Exception as error:
+        raise ValueError(
+            f"it is made with another configuration than on base ({listed(changes)}), and head makes no model of "
+            f"base's: {described(error)[:_REFUSAL_CHARS]}"
+        ) from error
 
 
 def _on_base_run(

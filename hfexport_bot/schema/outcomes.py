@@ -147,11 +147,13 @@ class OutputChange(Record):
 
 class EagerChange(Record):
     """Eager's outputs on head against base's, on base's weights and inputs. ``weights`` says which of base's do not
-    fit, so that numbers may differ for that reason alone; ``problem`` why nothing was compared."""
+    fit, so that numbers may differ for that reason alone; ``configuration`` what head's model is made with that base's
+    is not, and that it had base's values for, here; ``problem`` why nothing was compared."""
 
     max_abs: Error | None = None
     moved: Annotated[tuple[OutputChange, ...], Field(max_length=MAX_TRIES)] = ()
     weights: Text = ""
+    configuration: Text = ""
     problem: Text = ""
 
     @property

@@ -17,6 +17,10 @@ from torch.utils import _pytree as pytree
 
 from hfexport_bot.runner.sources.cases import Inputs
 
+_LARGER_IMAGE: dict[str, Callable[[int], int]] = {
+    name: lambda size: 2 * size for name in ("image_size", "image_height", "image_width")
+}
+
 #: By the kind of probe: a tester's arguments, and how each is changed. Of two lengths each gets another change, so that
 #: a mix-up shows. Sizes are doubled, which keeps them multiples of patches.
 _CHANGES: dict[str, tuple[dict[str, Callable[[int], int]], ...]] = {
@@ -35,7 +39,7 @@ _CHANGES: dict[str, tuple[dict[str, Callable[[int], int]], ...]] = {
             "decoder_seq_length": lambda length: length - 1,
         },
     ),
-    "image": ({name: lambda size: 2 * size for name in ("image_size", "image_height", "image_width")},),
+    "image": (_LARGER_IMAGE,),
     "images": ({"num_images": lambda count: count + 1},),
     "frames": ({"num_frames": lambda count: 2 * count},),
     "sound": ({name: lambda length: 2 * length for name in ("feat_seq_length", "audio_seq_length")},),
@@ -66,6 +70,11 @@ def other_shapes(test_case: Any, prepare: Callable[[Any], Inputs], inputs: Input
             if set(found) == set(inputs) and _shapes(found) != _shapes(inputs):
                 probes[f"{kind}_{next(iter(changes.values()))}"] = found
     return probes
+
+
+def with_larger_images(test_case: Any) -> Any:
+    """Another instance of a test class, whose testers make images twice as large. The caller ends it."""
+    return _set_up_again(test_case, _values(test_case.model_tester, _LARGER_IMAGE))
 
 
 def padded_beside_longer(inputs: Inputs, probes: dict[str, Inputs], pad_token_id: int | None) -> dict[str, Inputs]:

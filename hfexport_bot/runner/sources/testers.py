@@ -15,6 +15,7 @@ import sys
 import unittest
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 from unittest import mock
@@ -30,8 +31,9 @@ from hfexport_bot.runner.sources.configs import switch_off_cache, switch_on_cach
 from hfexport_bot.runner.sources.media import PLACEHOLDERS, placeholder_id
 from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
+from hfexport_bot.runner.sources.size_one import comes_to_one
 from hfexport_bot.runner.sources.sizes import on_meta
-from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer
+from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer, with_larger_images
 from hfexport_bot.schema import Source, Task, UnavailableCause
 
 #: Beside labels: what makes a forward return a loss, or a cache.
@@ -95,7 +97,7 @@ def model_classes(test_case: Any, task: Task = Task.FORWARD) -> tuple[type, ...]
     return tuple(c for c in classes if c.can_generate()) if generative is None else tuple(generative)
 
 
-def _forward_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
+def _forward_case(test_case: Any, model_class: Any, seed: int, enlarge: bool = True) -> ModelCase:
     config, inputs = _prepared(test_case, model_class)
     switch_off_cache(config)
     model = _build(model_class, config, seed)
@@ -103,9 +105,26 @@ def _forward_case(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     pad = _padding_token(model.config)
     probes = derive_probes(inputs, pad)
     made = other_shapes(test_case, lambda again: _prepared(again, model_class)[1], inputs)
+    larger = next((name for name in made if name.startswith("image_")), None)
+    if larger is not None and enlarge and comes_to_one(model, inputs, made[larger], seed):
+        return _with_larger_images(test_case, model_class, seed, larger.removeprefix("image_"))
     kept = {name: probe for name, probe in probes.items() if not _is_made(name, probe, made, inputs)}
     made |= padded_beside_longer(inputs, made, pad)
     return ModelCase(model, inputs, {**kept, **made}, source=Source.MODEL_TESTS)
+
+
+def _with_larger_images(test_case: Any, model_class: Any, seed: int, size: str) -> ModelCase:
+    """The case of a tester whose own images leave one position to some layer, made with images of twice the size."""
+    again = with_larger_images(test_case)
+    try:
+        case = _forward_case(again, model_class, seed, enlarge=False)
+    finally:
+        again.doCleanups()
+    note = (
+        f"images of {size} pixels, twice the tester's: with its own some layer is left with one position, which "
+        "torch.export would hold fixed"
+    )
+    return replace(case, notes=(*case.notes, note))
 
 
 def _padding_token(config: Any) -> int | None:

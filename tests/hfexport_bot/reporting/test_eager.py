@@ -25,6 +25,16 @@ def report(eager: EagerChange | None, backend: str = "onnx") -> CaseReport:
         (EagerChange(moved=(GONE,) * 6), "moved", ["; ".join(["cache.0: gone"] * 4) + "; and 2 more"]),
         (EagerChange(moved=(MOVED,), weights="3 new (a)"), "not comparable", ["weights not comparable: 3 new (a)"]),
         (EagerChange(weights="1 gone (a)"), "unchanged", ["weights differ, outputs do not: 1 gone (a)"]),
+        (
+            EagerChange(configuration="layers 2 → 3"),
+            "unchanged",
+            ["its configuration is another than on base (layers 2 → 3); with base's, outputs are unchanged"],
+        ),
+        (
+            EagerChange(configuration="layers 2 → 3", moved=(GONE,)),
+            "moved",
+            ["its configuration is another than on base (layers 2 → 3); with base's, cache.0: gone"],
+        ),
         (EagerChange(problem="timeout: late"), "not comparable", ["not compared, timeout: late"]),
     ],
 )

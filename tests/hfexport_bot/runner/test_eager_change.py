@@ -184,3 +184,66 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     for name in ("fifo", "link"):
         with pytest.raises((OSError, ValueError)):
             compare_eager(tmp_path / name, case(plain), Task.FORWARD, 0)
+
+
+class Configured:
+    """A configuration whose defaults a change may move."""
+
+    slope = 1.0
+
+    def __init__(self, scale: float = 1.0, **given: Any) -> None:
+        self.scale, self.slope, self.inner = scale, given.get("slope", self.slope), {"shift": given.get("shift", 0.0)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class ConfiguredModel(torch.nn.Module):
+    factor = 1.0
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        config = self.config
+        return {"y": self.factor * config.slope * config.scale * self.linear(x) + config.inner["shift"]}
+
+
+def configured(config: Any, model_class: Any = ConfiguredModel) -> ModelCase:
+    torch.manual_seed(0)
+    return ModelCase(model_class(config).eval(), {"x": torch.rand(2, 4)})
+
+
+def test_another_configuration_of_the_test_is_not_the_models_doing(tmp_path: Path) -> None:
+    class Doubling(ConfiguredModel):
+        factor = 2.0
+
+    base, other = Configured(), Configured(scale=3.0, shift=0.5)
+    assert change(configured(base), configured(other), tmp_path / "f") == EagerChange(
+        max_abs=0.0, configuration="scale 1.0 → 3.0, inner.shift 0.0 → 0.5"
+    )
+    both = change(configured(base), configured(other, Doubling), tmp_path / "f")
+    assert told(both) == {"y": "moved"}
+    assert both.configuration
+
+
+def test_a_changed_default_is_the_models_doing(tmp_path: Path) -> None:
+    class Steeper(Configured):
+        slope = 2.0
+
+    found = change(configured(Configured()), configured(Steeper()), tmp_path / "f")
+    assert told(found) == {"y": "moved"}
+    assert not found.configuration
+
+
+def test_a_configuration_that_head_makes_no_model_of_is_said(tmp_path: Path) -> None:
+    class Strict(ConfiguredModel):
+        def __init__(self, config: Any) -> None:
+            if config.scale == 1.0:
+                raise TypeError("scale is to be given")
+            super().__init__(config)
+
+    with pytest.raises(ValueError, match=r"another configuration than on base \(scale 1.0 → 3.0\), and head makes no"):
+        change(configured(Configured()), configured(Configured(scale=3.0), Strict), tmp_path / "f")
