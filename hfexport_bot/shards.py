@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
+from hfexport_bot.changes.workarounds import EditedWorkarounds
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.sample import case_seconds, key_of
@@ -28,7 +29,8 @@ _FORM: Final = 1
 class Plan(Record):
     """Everything that a shard needs to know: what is compared, with which settings, which cases, in which shards, and
     what the report will say of the rest. ``version`` is this program's own. ``modules`` are the dotted names of the
-    affected modeling files, from which the sample may have taken only some. ``whole``: a sweep is of every model."""
+    affected modeling files, from which the sample may have taken only some. ``whole``: a sweep is of every model.
+    ``edited``: the workarounds that the change is about."""
 
     form: Literal[1] = _FORM
     version: str
@@ -45,6 +47,7 @@ class Plan(Record):
     rerun: Rerun = Rerun()
     modules: tuple[str, ...] = ()
     whole: bool = True
+    edited: EditedWorkarounds = EditedWorkarounds()
 
     @property
     def digest(self) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from pydantic import PlainSerializer
 
 from hfexport_bot.changes.exporters import FOLDER, ExporterCode, edited
 from hfexport_bot.changes.git import FileChange
@@ -24,6 +27,9 @@ DECIDING: Mapping[str, frozenset[Backend]] = {
     "executorch": frozenset({Backend.EXECUTORCH}),
 }
 
+#: In a file in one order, so that the same plan is the same text.
+_Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str])]
+
 #: Functions that a reason names.
 _NAMED = 5
 
@@ -41,12 +47,12 @@ class EditedWorkarounds:
         removed: ids of the repository's own, and of a checkout's, that head no longer has.
     """
 
-    own: frozenset[str] = frozenset()
-    theirs: frozenset[str] = frozenset()
-    registered: frozenset[str] = frozenset()
+    own: _Names = frozenset()
+    theirs: _Names = frozenset()
+    registered: _Names = frozenset()
     packages: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
-    removed: frozenset[str] = frozenset()
+    removed: _Names = frozenset()
 
     def without(self, packages: Collection[str]) -> EditedWorkarounds:
         """The same, but for the versions of some packages."""

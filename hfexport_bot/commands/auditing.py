@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hfexport_bot.audit import Trials, audit_change, audit_workarounds
-from hfexport_bot.changes.git import Git
 from hfexport_bot.changes.place import installed_root
 from hfexport_bot.changes.tree import FolderTree, GitTree
-from hfexport_bot.changes.workarounds import OWN_FOLDER, EditedWorkarounds, edited_workarounds
+from hfexport_bot.changes.workarounds import OWN_FOLDER, EditedWorkarounds
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
 from hfexport_bot.preparation import Surroundings
-from hfexport_bot.schema import Audit, Layout, Revision, WorkaroundAudit
-from hfexport_bot.settings import Overrides, Settings
+from hfexport_bot.schema import Audit, Revision, WorkaroundAudit
+from hfexport_bot.settings import Overrides
 
 #: The part of budget-minutes that a change to workarounds or to what they are for leaves to their audit.
 ASIDE = 0.25
@@ -40,12 +39,10 @@ class ChangeAudit:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, git: Git, base: str, head: str, layout: Layout, settings: Settings) -> ChangeAudit:
-        """What a change between two commits is about."""
-        base_tree, head_tree = GitTree(git, base), GitTree(git, head)
-        files = settings.base_hooks.workarounds, settings.head_hooks.workarounds
-        found = cls(edited_workarounds(git.changed_files(base, head), base_tree, head_tree, layout, files))
-        if found.edited.registered and not _is_installed(head_tree):
+    def of(cls, edited: EditedWorkarounds, head: GitTree, until: float | None = None) -> ChangeAudit:
+        """What can be audited here of what a change edits."""
+        found = cls(edited, until)
+        if found.edited.registered and not _is_installed(head):
             found.notes.append("the exporters that are installed are not those of head: none of them was audited")
             found.edited = found.edited.without_registered()
         return found

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from hfexport_bot.commands.both_sides import run_change
 from hfexport_bot.commands.check import run_sweep
-from hfexport_bot.commands.compare import run_change
 from hfexport_bot.commands.finished import Finished
 from hfexport_bot.errors import UsageError
 from hfexport_bot.github.report_file import read_report

@@ -293,15 +293,21 @@ def test_what_the_checkouts_exporters_no_longer_find_is_noted(repository: Any, o
     def targets(setup: RunnerSetup, modules: Sequence[str]) -> list[ExporterTarget]:
         source = Path(setup.tree or "", "src/transformers/models/a/modeling_a.py").read_text()
         asked.append(list(modules))
-        path = f"{module}.AModel.forward"
-        return [ExporterTarget(kind="patch", owner="repo:u._p", target=path, resolved="return 1" in source)]
+        path = f"{module}.helper"
+        return [ExporterTarget(kind="patch", owner="repo:u._p", target=path, resolved="helper" in source)]
 
-    repository.commit(CHECKOUT | {EXPORTERS: ""})
+    modeling = "src/transformers/models/a/modeling_a.py"
+    patch = f"@register_patch('onnx', '{module}.helper')\ndef _p(original): ...\n"
+    repository.commit(CHECKOUT | {EXPORTERS: "", "src/transformers/exporters/u.py": patch})
+    repository.commit({modeling: f"{model('AModel')}\ndef helper(): ...\n"})
     repository.git("checkout", "-q", "-b", "topic")
-    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    repository.commit({modeling: f"{model('AModel', 2)}\ndef helper(): ...\n"})
+    run(repository, out, "--backend", "onnx", "--engine", "repo", targets=targets)
+    assert not asked, "nothing that they look for is gone"
+    repository.commit({modeling: model("AModel", 2)})
     for engine, noted in (("repo", True), ("own", False)):
         run(repository, out, "--backend", "onnx", "--engine", engine, targets=targets)
-        assert any(f"`{module}.AModel.forward` is gone" in note for note in report_in(out).notes) is noted
+        assert any(f"`{module}.helper` is gone" in note for note in report_in(out).notes) is noted
     assert asked == [[module], [module]]
 
 

@@ -186,7 +186,7 @@ def _case(test_class: Any, wanted: Wanted) -> ModelCase | None:
     if getattr(test_class, "__unittest_skip__", False):
         reason = getattr(test_class, "__unittest_skip_why__", "") or "it gives no reason"
         notes = (*notes, f"{name} is skipped as a test, and was asked all the same: {reason}")
-    return replace(case, notes=notes)
+    return replace(case, notes=(*case.notes, *notes))
 
 
 def _run_eager(case: ModelCase, wanted: Wanted) -> None:

@@ -7,8 +7,9 @@ be told from the inputs alone. Eager decides whether the model takes what comes 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -46,13 +47,16 @@ _CHANGES: dict[str, tuple[dict[str, Callable[[int], int]], ...]] = {
 }
 
 
-def other_shapes(test_case: Any, prepare: Callable[[Any], Inputs], inputs: Inputs) -> dict[str, Inputs]:
+def other_shapes(
+    test_case: Any, prepare: Callable[[Any], Inputs], inputs: Inputs, kept: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Inputs]:
     """Probes by name, such as ``batch_1``, ``length_10`` or ``image_16``: what ``prepare`` makes of a test case that is
     set up with other arguments of its tester.
 
     Args:
         test_case: an instance of the test class after its ``setUp``.
         prepare: gives the inputs of such an instance.
+        kept: the arguments that ``test_case`` itself was made with, beside its own.
         inputs: those of ``test_case``; what has other names than these, or the same shapes, is no probe.
     """
     probes = {}
@@ -62,7 +66,7 @@ def other_shapes(test_case: Any, prepare: Callable[[Any], Inputs], inputs: Input
             if not changes:
                 continue
             try:
-                again = _set_up_again(test_case, changes)
+                again = set_up_again(test_case, {**kept, **changes})
                 found = prepare(again)
                 again.doCleanups()
             except (Exception, SystemExit):  # the author's code may refuse other values in any way it likes
@@ -72,9 +76,9 @@ def other_shapes(test_case: Any, prepare: Callable[[Any], Inputs], inputs: Input
     return probes
 
 
-def with_larger_images(test_case: Any) -> Any:
-    """Another instance of a test class, whose testers make images twice as large. The caller ends it."""
-    return _set_up_again(test_case, _values(test_case.model_tester, _LARGER_IMAGE))
+def larger_images(test_case: Any) -> dict[str, int]:
+    """The arguments by which the testers of a test case make images twice as large."""
+    return _values(test_case.model_tester, _LARGER_IMAGE)
 
 
 def padded_beside_longer(inputs: Inputs, probes: dict[str, Inputs], pad_token_id: int | None) -> dict[str, Inputs]:
@@ -118,8 +122,8 @@ def _values(tester: Any, way: dict[str, Callable[[int], int]]) -> dict[str, int]
     return found
 
 
-def _set_up_again(test_case: Any, changes: dict[str, int]) -> Any:
-    """Another instance of the test class, whose ``setUp`` makes its testers with ``changes``."""
+def set_up_again(test_case: Any, changes: Mapping[str, int]) -> Any:
+    """Another instance of the test class, whose ``setUp`` makes its testers with ``changes``. The caller ends it."""
     with ExitStack() as stack:
         for tester_class in {type(each) for each in _testers(test_case.model_tester)}:
             taken = {name: value for name, value in changes.items() if _takes(tester_class, name)}

@@ -13,10 +13,10 @@ import contextlib
 import random
 import sys
 import unittest
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -33,7 +33,7 @@ from hfexport_bot.runner.sources.probes import derive_probes, padding_probes
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.size_one import comes_to_one
 from hfexport_bot.runner.sources.sizes import on_meta
-from hfexport_bot.runner.sources.tester_shapes import other_shapes, padded_beside_longer, with_larger_images
+from hfexport_bot.runner.sources.tester_shapes import larger_images, other_shapes, padded_beside_longer, set_up_again
 from hfexport_bot.schema import Source, Task, UnavailableCause
 
 #: Beside labels: what makes a forward return a loss, or a cache.
@@ -97,32 +97,36 @@ def model_classes(test_case: Any, task: Task = Task.FORWARD) -> tuple[type, ...]
     return tuple(c for c in classes if c.can_generate()) if generative is None else tuple(generative)
 
 
-def _forward_case(test_case: Any, model_class: Any, seed: int, enlarge: bool = True) -> ModelCase:
+def _forward_case(
+    test_case: Any, model_class: Any, seed: int, arguments: Mapping[str, int] = MappingProxyType({})
+) -> ModelCase:
+    """``arguments``: those that the test case's testers were made with, beside their own."""
     config, inputs = _prepared(test_case, model_class)
     switch_off_cache(config)
     model = _build(model_class, config, seed)
     switch_off_cache(model.config)
     pad = _padding_token(model.config)
     probes = derive_probes(inputs, pad)
-    made = other_shapes(test_case, lambda again: _prepared(again, model_class)[1], inputs)
+    made = other_shapes(test_case, lambda again: _prepared(again, model_class)[1], inputs, arguments)
     larger = next((name for name in made if name.startswith("image_")), None)
-    if larger is not None and enlarge and comes_to_one(model, inputs, made[larger], seed):
-        return _with_larger_images(test_case, model_class, seed, larger.removeprefix("image_"))
+    if larger is not None and not arguments and comes_to_one(model, inputs, made[larger], seed):
+        return _with_larger_images(test_case, model_class, seed)
     kept = {name: probe for name, probe in probes.items() if not _is_made(name, probe, made, inputs)}
     made |= padded_beside_longer(inputs, made, pad)
     return ModelCase(model, inputs, {**kept, **made}, source=Source.MODEL_TESTS)
 
 
-def _with_larger_images(test_case: Any, model_class: Any, seed: int, size: str) -> ModelCase:
+def _with_larger_images(test_case: Any, model_class: Any, seed: int) -> ModelCase:
     """The case of a tester whose own images leave one position to some layer, made with images of twice the size."""
-    again = with_larger_images(test_case)
+    changes = larger_images(test_case)
+    again = set_up_again(test_case, changes)
     try:
-        case = _forward_case(again, model_class, seed, enlarge=False)
+        case = _forward_case(again, model_class, seed, changes)
     finally:
         again.doCleanups()
     note = (
-        f"images of {size} pixels, twice the tester's: with its own some layer is left with one position, which "
-        "torch.export would hold fixed"
+        f"images of {next(iter(changes.values()))} pixels, twice the tester's: its own leave one position to a layer, "
+        "which torch.export would hold fixed"
     )
     return replace(case, notes=(*case.notes, note))
 

@@ -78,6 +78,7 @@ def test_a_testers_pictures_that_leave_one_position_are_made_larger() -> None:
     case = case_of()
     assert case.inputs["pixel_values"].shape == (2, 3, 16, 16)
     assert case.probes["image_32"]["pixel_values"].shape == (2, 3, 32, 32)
+    assert case.probes["batch_3"]["pixel_values"].shape == (3, 3, 16, 16)
     (note,) = case.notes
     assert note.startswith("images of 16 pixels, twice the tester's")
     artifact = DynamoExporter().export_artifact(case.model, case.inputs, DynamoConfig())
