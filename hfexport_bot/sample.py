@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from hfexport_bot.changes.exporters import SAMPLE
 from hfexport_bot.changes.kinds import ClassKey, selected_kinds
+from hfexport_bot.changes.libraries import lacking
 from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import Backend, CaseId, NotRun, Report, Sample, Task
+from hfexport_bot.schema import Backend, CaseId, NotRun, OutcomeKind, Report, Sample, Task
 from hfexport_bot.settings import Settings
 
 #: Seconds of a job that a case takes on one side, without an earlier run to tell. From the reach suite, two jobs on two
@@ -30,19 +31,23 @@ CASE_SECONDS: Mapping[tuple[Backend, Task], float] = {
     (Backend.EXECUTORCH, Task.GENERATE): 160,
 }
 
+_NOT_BUILT = frozenset({OutcomeKind.UNAVAILABLE, OutcomeKind.UNSUPPORTED})
+
 _FAMILIAR = frozenset(key for keys in SAMPLE.values() for key in keys)
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A class that could run: how many seconds of a job all its cases take on both sides, the changed symbols and
-    other ``causes`` that lead to it, its kinds, and by how many links it is away from what changed."""
+    other ``causes`` that lead to it, its kinds, by how many links it is away from what changed, and why it can probably
+    not be built (empty: nothing is known)."""
 
     key: ClassKey
     seconds: float
     causes: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     distance: int = 0
+    unlikely: str = ""
 
     @property
     def familiar(self) -> bool:
@@ -67,6 +72,20 @@ def recorded_seconds(reports: Iterable[Report]) -> dict[CaseId, float]:
         seconds = max((side.seconds for side in (case.base, case.head) if side is not None), default=0.0)
         if seconds > 0:
             found[case.id] = seconds
+    return found
+
+
+def never_built(reports: Iterable[Report]) -> dict[ClassKey, str]:
+    """The classes that had no model, or nothing that runs, in any of their cases of the last report that has them."""
+    found: dict[ClassKey, str] = {}
+    for report in reports:
+        ends: dict[ClassKey, set[OutcomeKind]] = {}
+        for case in report.cases:
+            ends.setdefault((case.id.model, case.id.class_name), set()).add(case.outcome)
+        for key, kinds in ends.items():
+            found.pop(key, None)
+            if kinds <= _NOT_BUILT:
+                found[key] = f"it was {' and '.join(sorted(kinds))} in an earlier report"
     return found
 
 
@@ -124,7 +143,7 @@ def choose(every: Sequence[Candidate], models: int, seconds: float) -> Chosen:
     taken_of: dict[str, int] = {}
     spent = 0.0
     while left and len(taken) < most:
-        best = min(left, key=lambda each: _rank(each, causes, kinds, taken_of))
+        best = min(left, key=lambda each: (bool(each.unlikely), *_rank(each, causes, kinds, taken_of)))
         taken.append(best)
         spent += best.seconds
         causes |= best.causes
@@ -174,7 +193,10 @@ def take_sample(
     if fits(every, settings.max_models, budget):
         return Taken(tuple(planned))
     kinds = selected_kinds(selection, *trees)
-    every = tuple(replace(each, kinds=kinds.get(each.key, frozenset())) for each in every)
+    unlikely = lacking(selection, *trees) | never_built(reports)
+    every = tuple(
+        replace(each, kinds=kinds.get(each.key, frozenset()), unlikely=unlikely.get(each.key, "")) for each in every
+    )
     chosen = choose(every, settings.max_models, budget)
     kept = set(chosen.keys)
     limits = [f"max-models: {settings.max_models}"] * (not fits(every, settings.max_models, 0))
@@ -192,6 +214,8 @@ def take_sample(
             kinds=tuple(sorted({kind for each in every if each.key in kept for kind in each.kinds})),
             missed_causes=chosen.missed_causes,
             missed_kinds=chosen.missed_kinds,
+            unlikely=sum(bool(each.unlikely) for each in every if each.key in kept),
+            passed_over=sum(bool(each.unlikely) for each in every if each.key not in kept),
         ),
     )
 
@@ -216,7 +240,11 @@ def left_out(every: Sequence[Candidate], chosen: Chosen, reasons: Mapping[ClassK
     """An entry for each class that is not in a sample."""
     kept = set(chosen.keys)
     return tuple(
-        NotRun(kind="class", name="/".join(each.key), reason=f"not in the sample; {reasons.get(each.key, '')}")
+        NotRun(
+            kind="class",
+            name="/".join(each.key),
+            reason=f"not in the sample{f', as {each.unlikely}' * bool(each.unlikely)}; {reasons.get(each.key, '')}",
+        )
         for each in every
         if each.key not in kept
     )

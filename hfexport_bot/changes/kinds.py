@@ -57,22 +57,42 @@ ClassKey = tuple[str, str]
 
 def model_kinds(source: bytes, names: Iterable[str]) -> dict[str, frozenset[str]]:
     """The kinds of each of a modeling file's classes; none for a name that the file does not define."""
+    return {
+        name: frozenset(kind for word in set(_WORD.findall(code)) for kind in _kinds_of(word))
+        for name, code in code_of(source, names).items()
+    }
+
+
+def code_of(source: bytes, names: Iterable[str]) -> dict[str, str]:
+    """All definitions of a file that each of its classes leads to, itself first, without comments and docstrings."""
     blocks = dict(_blocks(source.decode(errors="replace")))
-    found: dict[str, frozenset[str]] = {}
+    words = {name: set(_WORD.findall(code)) & blocks.keys() for name, code in blocks.items()}
+    found: dict[str, str] = {}
     for name in names:
-        seen: set[str] = set()
+        seen: dict[str, None] = {}
         waiting = [name] if name in blocks else []
         while waiting:
             block = waiting.pop()
             if block not in seen:
-                seen.add(block)
-                waiting += blocks[block] & blocks.keys() - seen
-        found[name] = frozenset(kind for block in seen for word in blocks[block] for kind in _kinds_of(word))
+                seen[block] = None
+                waiting += words[block] - seen.keys()
+        found[name] = "\n".join(blocks[block] for block in seen)
     return found
 
 
 def selected_kinds(selection: Selection, base: StoredTree, head: StoredTree) -> dict[ClassKey, frozenset[str]]:
     """The kinds of every affected class, read on head, or on base for a file that only base has."""
+    return {
+        (file.model, name): kinds
+        for file, source, names in selected_sources(selection, base, head)
+        for name, kinds in model_kinds(source, names).items()
+    }
+
+
+def selected_sources(
+    selection: Selection, base: StoredTree, head: StoredTree
+) -> Iterator[tuple[ModelFile, bytes, tuple[str, ...]]]:
+    """Every affected modeling file, its content on head, or on base where only that has it, and its classes."""
     wanted: dict[ModelFile, tuple[str, ...]] = {}
     for module in selection.affected:
         file = module.head or module.base
@@ -82,20 +102,16 @@ def selected_kinds(selection: Selection, base: StoredTree, head: StoredTree) -> 
     blobs = {file: heads.get(file.path) or bases.get(file.path, "") for file in wanted}
     sources = dict(head.contents(sorted({blob for blob in blobs.values() if blob})))
     sources |= base.contents(sorted({blob for blob in blobs.values() if blob} - sources.keys()))
-    return {
-        (file.model, name): kinds
-        for file, names in wanted.items()
-        for name, kinds in model_kinds(sources.get(blobs[file], b""), names).items()
-    }
+    yield from ((file, sources.get(blobs[file], b""), names) for file, names in wanted.items())
 
 
-def _blocks(text: str) -> Iterator[tuple[str, set[str]]]:
-    """Each definition of a file's own level and its words, those of comments and docstrings aside."""
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Each definition of a file's own level and its code, comments and docstrings aside."""
     code = _TEXT.sub("", text)
     starts = [*_TOP.finditer(code)]
     ends = [*(match.start() for match in starts[1:]), len(code)]
     for match, end in zip(starts, ends, strict=False):
-        yield match[1], set(_WORD.findall(code[match.start() : end]))
+        yield match[1], code[match.start() : end]
 
 
 @cache

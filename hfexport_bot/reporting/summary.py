@@ -35,6 +35,7 @@ STAGE_NAMES = frozenset(stage for stages in STAGES.values() for stage in stages)
 
 #: Changed symbols and kinds that a sample misses and that are named.
 _MISSED_SHOWN = 10
+_NOT_BUILT = (OutcomeKind.UNAVAILABLE, OutcomeKind.UNSUPPORTED)
 
 #: How many symbols or files an entry of what was not run names, and how many files have one each.
 NAMED = 5
@@ -338,6 +339,12 @@ def sample_lines(report: Report) -> tuple[str, ...]:
         if missed:
             more = f" and {len(missed) - _MISSED_SHOWN:,} more" if len(missed) > _MISSED_SHOWN else ""
             lines.append(f"No class in it for these {what}: {', '.join(missed[:_MISSED_SHOWN])}{more}.")
+    if sample.passed_over:
+        lines.append(f"Passed over, since they can probably not be built here: {plural(sample.passed_over, 'class')}.")
+    if sample.unlikely:
+        lines.append(f"In it for want of others, though hardly to be built: {plural(sample.unlikely, 'class')}.")
+    if report.cases and all(case.outcome in _NOT_BUILT for case in report.cases):
+        lines.append("None of its classes could be built and run, so it tells nothing of the change.")
     return (*lines, f"To run the rest: {reproduce_rest(report)}")
 
 

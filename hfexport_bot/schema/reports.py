@@ -136,7 +136,8 @@ class Rerun(Record):
 
 class Sample(Record):
     """What stands for all that a change affects: numbers of classes, the limits that cut it down (``max-models: 40``),
-    about how long it takes, the kinds of model in it, and the changed symbols and kinds of which it has no class."""
+    about how long it takes, the kinds of model in it, and the changed symbols and kinds of which it has no class. Of
+    those that can probably not be built here, ``unlikely`` are in it, and ``passed_over`` made room for others."""
 
     classes: int
     affected: int
@@ -145,6 +146,8 @@ class Sample(Record):
     kinds: tuple[Said, ...] = ()
     missed_causes: tuple[Said, ...] = ()
     missed_kinds: tuple[Said, ...] = ()
+    unlikely: int = 0
+    passed_over: int = 0
 
 
 class Shard(Record):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hfexport_bot.changes.layout import model_file
@@ -9,7 +11,18 @@ from hfexport_bot.changes.selection import AffectedModule, Selection
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.errors import UsageError
 from hfexport_bot.plan import plan_cases
-from hfexport_bot.sample import Candidate, Chosen, candidates, choose, fits, recorded_seconds, take_sample, without_done
+from hfexport_bot.sample import (
+    Candidate,
+    Chosen,
+    candidates,
+    choose,
+    fits,
+    left_out,
+    never_built,
+    recorded_seconds,
+    take_sample,
+    without_done,
+)
 from hfexport_bot.schema import (
     Backend,
     CaseId,
@@ -152,3 +165,26 @@ def test_the_rest_is_what_a_report_of_the_same_change_has_no_case_of() -> None:
     assert without_done(PLANNED, half, "b" * 40, "a" * 40) == PLANNED, "base did not run it"
     with pytest.raises(UsageError, match="--rest: that report is of aaaaaaaaaaaa on bbbbbbbbbbbb"):
         without_done(PLANNED, report("M1"), "c" * 40, "a" * 40)
+
+
+def test_what_can_probably_not_be_built_comes_last_and_is_told() -> None:
+    every = [
+        replace(candidate("Changed", "x", "a"), unlikely="it wants timm, which is not installed"),
+        candidate("Far", "x", distance=4, seconds=90),
+    ]
+    assert names(choose(every, 1, 0)) == ["Far"]
+    assert names(choose(every, 2, 0)) == ["Far", "Changed"]
+    (entry,) = left_out(every, choose(every, 1, 0), {("changed", "Changed"): "Part changed"})
+    assert entry.reason == "not in the sample, as it wants timm, which is not installed; Part changed"
+
+
+def test_a_class_that_never_was_built_gives_way() -> None:
+    earlier = report("M4")
+    (case,) = earlier.cases
+    earlier = earlier.model_copy(update={"cases": (case.model_copy(update={"outcome": OutcomeKind.UNAVAILABLE}),)})
+    assert never_built([earlier]) == {("modeling_a", "M4"): "it was unavailable in an earlier report"}
+    assert never_built([earlier, report("M4")]) == {}
+    taken = take_sample(PLANNED, SELECTION, TREES, settings(max_models=2), [earlier], jobs=2)
+    assert {case.id.class_name for case in taken.planned} == {"M1", "M2"}
+    assert taken.sample is not None
+    assert (taken.sample.passed_over, taken.sample.unlikely) == (1, 0)

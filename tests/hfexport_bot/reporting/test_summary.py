@@ -17,6 +17,7 @@ from hfexport_bot.reporting.summary import (
     plural,
     row_labels,
     rows,
+    sample_lines,
 )
 from hfexport_bot.schema import (
     Backend,
@@ -31,6 +32,7 @@ from hfexport_bot.schema import (
     ProbeResult,
     Report,
     Revision,
+    Sample,
     Unreached,
     VerdictKind,
 )
@@ -262,3 +264,14 @@ def test_origins_count_the_sources_of_models() -> None:
     cases = [made("synthesised"), made("model tests: BertModelTest"), made("model tests: BertLongTest"), made("<b>")]
     assert origins(cases) == "models from model tests (2), synthesised (1)"
     assert origins([made("")]) == ""
+
+
+def test_a_sample_says_which_classes_it_passed_over_and_that_it_tells_nothing() -> None:
+    sample = Sample(classes=1, affected=5, limits=("max-models: 1",), estimated_seconds=1, passed_over=2, unlikely=1)
+    report = Report(command="run", head=Revision(name="x"), cases=(case_of("unavailable", "known"),), sample=sample)
+    told = sample_lines(report)
+    assert "Passed over, since they can probably not be built here: 2 classes." in told
+    assert "In it for want of others, though hardly to be built: 1 class." in told
+    assert "None of its classes could be built and run, so it tells nothing of the change." in told
+    clear = sample.model_copy(update={"passed_over": 0, "unlikely": 0})
+    assert len(sample_lines(report.model_copy(update={"sample": clear, "cases": (case_of("pass", "ok"),)}))) == 2
