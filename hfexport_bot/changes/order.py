@@ -45,6 +45,7 @@ class Order:
     parts: dict[tuple[str, str], str] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     starred: dict[str | None, frozenset[Star]] = field(default_factory=dict)
+    stars: frozenset[Star] = frozenset()
     early: str = ""
     acts: bool = False
     any: bool = False
@@ -52,7 +53,7 @@ class Order:
     def add(self, step: Step, how: str, owners: Iterable[str] = ()) -> None:
         """Take in what a step binds, or what else it is about; otherwise that it does something."""
         if step.row is not None:
-            if step.row.name != "*":
+            if _star(step) is None:
                 self.imports.setdefault(step.row.local, how)
         elif names := (*owners, *(() if isinstance(step.node, _OF_BODY) else step.binds)):
             for name in names:
@@ -66,15 +67,23 @@ def changed_order(files: Sequence[File], partial: Sequence[ast.Module], common: 
     """Compare two sides of a file. ``partial`` are those of its statements that are not ``common`` to both by their
     text; the rest of the file is parsed only where its statements have a new order."""
     found = Order()
-    sides = [[each for node in module.body for each in steps([node])] for module in partial]
+    lines = [[(node.lineno, each) for node in module.body for each in steps([node])] for module in partial]
+    sides = [[step for _, step in side] for side in lines]
     for step in _under_other_conditions(*sides):
         found.add(step, CONDITION)
     _classes(found, *sides)
-    tokens = [_tokens(file, module, common) for file, module in zip(files, partial, strict=True)]
+    stars = [Counter((_star(step), step.context) for step in side if step.runs) for side in sides]
+    found.stars = frozenset(star for star, _ in (stars[0] - stars[1]) + (stars[1] - stars[0]) if star is not None)
+    tokens = [_tokens(file, side, common) for file, side in zip(files, lines, strict=True)]
     if _common(*tokens):
         found.any = True
         _follow(found, [_Side.of_file(file, common) for file in files])
     return found
+
+
+def _star(step: Step) -> Star | None:
+    """The place of a star import; None for any other step."""
+    return (step.row.level, step.row.module) if step.row is not None and step.row.name == "*" else None
 
 
 def _under_other_conditions(old: Sequence[Step], new: Sequence[Step]) -> Iterator[Step]:
@@ -108,7 +117,7 @@ def _kept(side: Iterable[object], both: Counter[object]) -> Iterator[object]:
             yield each
 
 
-def _tokens(file: File, partial: ast.Module, common: Counter[bytes]) -> list[object]:
+def _tokens(file: File, partial: Iterable[tuple[int, Step]], common: Counter[bytes]) -> list[object]:
     """What a file's statements are, in their order: by their text where both sides have it, or else by their steps."""
     left = common.copy()
     found: list[tuple[int, object]] = []
@@ -116,7 +125,7 @@ def _tokens(file: File, partial: ast.Module, common: Counter[bytes]) -> list[obj
         left[text] -= 1
         if left[text] >= 0:
             found.append((first, text))
-    found += [(node.lineno, (step.key, step.context)) for node in partial.body for step in steps([node])]
+    found += [(line, (step.key, step.context)) for line, step in partial]
     return [token for _, token in sorted(found, key=lambda each: each[0])]
 
 
@@ -279,8 +288,8 @@ class _Followed:
             else:
                 value.set = {"": self._number((*value.items(), number))}
         for name in step.binds:
-            if name == "*" and step.row is not None:
-                self.stars.append((step.row.level, step.row.module))
+            if (star := _star(step)) is not None:
+                self.stars.append(star)
                 continue
             known = self.values.get(name)
             if known is not None and (step.context or isinstance(step.node, _ADDS)):

@@ -1,9 +1,9 @@
-"""Star imports in a new order: the names that another one of them binds now."""
+"""Star imports that changed, or stand in a new order: the names that they bind otherwise now."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from hfexport_bot.changes.graph import Graph
@@ -14,31 +14,37 @@ from hfexport_bot.changes.units import IMPORT, WHOLE
 
 
 def with_starred(compared: Compared, path: str, graph: Graph) -> Compared:
-    """What differs between two versions of a file, with the names that star imports bind in another order."""
+    """What differs between two versions of a file, with the names that star imports bind otherwise."""
     known = {symbol.definition for symbol in compared.symbols}
-    names = [each for each in dict.fromkeys(_rebound(compared, path, graph)) if each not in known]
+    hows = {name: how for name, how in _rebound(compared, path, graph) if name not in known}
     defined = {name for facts in graph.modules.facts.get(path, ()) for name in facts.rows}
     imports = tuple(
-        ChangedImport(name, MOVED, tuple((use.definition, use.part) for use in graph.users_in(path, name)))
-        for name in names
+        ChangedImport(name, how, tuple((use.definition, use.part) for use in graph.users_in(path, name)))
+        for name, how in hows.items()
         if name not in defined
     )
-    symbols = tuple(Symbol(path, name, WHOLE if name in defined else IMPORT, MOVED) for name in names)
+    symbols = tuple(Symbol(path, name, WHOLE if name in defined else IMPORT, how) for name, how in hows.items())
     return replace(compared, symbols=compared.symbols + symbols, imports=compared.imports + imports)
 
 
-def _rebound(compared: Compared, path: str, graph: Graph) -> Iterator[str]:
+def _rebound(compared: Compared, path: str, graph: Graph) -> Iterator[tuple[str, str]]:
+    """The names that are bound otherwise, and how."""
     for name, stars in compared.starred.items():
         offered = [_offered(star, path, graph) for star in sorted(stars)]
-        if name is not None:
-            if any(name in names if names is not None else name[0] != "_" for names in offered):
-                yield name
-            continue
-        several = Counter(each for names in offered for each in names or ())
-        unknown = offered.count(None)
-        yield from sorted(each for each, times in several.items() if times + unknown > 1)
-        if unknown > 1:
-            yield from sorted(_left_open(path, graph))
+        if name is None:
+            yield from ((each, MOVED) for each in _brought(offered, 2, path, graph))
+        elif any(name in names if names is not None else name[0] != "_" for names in offered):
+            yield name, MOVED
+    offered = [_offered(star, path, graph) for star in sorted(compared.stars)]
+    yield from ((each, "changed") for each in _brought(offered, 1, path, graph))
+
+
+def _brought(offered: Sequence[Collection[str] | None], times: int, path: str, graph: Graph) -> Sequence[str]:
+    """The names that so many of some star imports may bring."""
+    unknown = offered.count(None)
+    found = Counter(each for names in offered for each in names or ())
+    names = {each for each, known in found.items() if known + unknown >= times}
+    return sorted(names | _left_open(path, graph) if unknown >= times else names)
 
 
 def _offered(star: Star, path: str, graph: Graph) -> Collection[str] | None:

@@ -59,7 +59,7 @@ class Compared:
     """What differs between two versions of a file. ``imports``: names among the symbols that an import binds
     otherwise. ``acts``: code changed that runs at import and does something to others. ``error``: a side that is no
     Python, and why; then every definition of the other side counts as changed. ``moved``: statements have a new order,
-    whether or not it means anything. ``starred``: see `Order`."""
+    whether or not it means anything. ``starred`` and ``stars``: see `Order`."""
 
     symbols: tuple[Symbol, ...] = ()
     imports: tuple[ChangedImport, ...] = ()
@@ -68,6 +68,7 @@ class Compared:
     both_broken: bool = False
     moved: bool = False
     starred: Mapping[str | None, frozenset[Star]] = field(default_factory=dict)
+    stars: frozenset[Star] = frozenset()
 
 
 def compare(
@@ -113,7 +114,7 @@ def compare(
         acts = any(symbol.definition == BODY for symbol in symbols) and (
             order.acts or any(acts_on_others(node) for nodes in bodies for node in nodes)
         )
-        return Compared(symbols, imports, acts, moved=order.any, starred=order.starred)
+        return Compared(symbols, imports, acts, moved=order.any, starred=order.starred, stars=order.stars)
     except RecursionError:
         return Compared(tuple(Symbol(path, name) for name in before.definitions.keys() | after.definitions.keys()))
 
@@ -124,7 +125,7 @@ def _by_order(
     """The names that imports bind otherwise, and what only a new order changed, or other conditions. ``names``: those
     that the file defines."""
     yield from (Symbol(path, each.name, IMPORT, each.how) for each in imports)
-    found = {(symbol.definition, symbol.part) for symbol in known}
+    found = {(each.definition, each.part) for each in known if each.how != ASIDE and not each.when}
     defined = {(name, WHOLE): how for name, how in order.imports.items() if name in names}
     for (name, part), how in (order.parts | defined).items():
         if (name, part) not in found and (name, WHOLE) not in found:

@@ -55,6 +55,20 @@ def test_names_that_another_import_binds_by_a_new_order_are_changed(
         assert all(map(is_harmless, selection.not_run))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (ONE + TWO, TWO, {"ActModel", "FirstModel"}),
+        (TWO, ONE + TWO, {"ActModel", "FirstModel"}),
+        (ONE + "import math\n", f"import math\nif a():\n    {ONE}", {"ActModel", "FirstModel"}),
+        ("from .one import act, first\n", "from .one import act, first\n" + TWO, {"ActModel", "SecondModel"}),
+        (ONE, f"{ONE}if TYPE_CHECKING:\n    {TWO}", set()),
+    ],
+)
+def test_the_names_of_a_changed_star_import_are_changed(old: str, new: str, expected: set[str]) -> None:
+    assert affected(run(old, new)) == expected
+
+
 def test_a_model_that_uses_such_a_name_itself_is_affected() -> None:
     model = "{}class OwnModel(PreTrainedModel):\n    def forward(self, x): return act(x)\n"
     path = "zoo/modeling_own.py"
