@@ -97,7 +97,7 @@ def _under_other_conditions(old: Sequence[Step], new: Sequence[Step]) -> Iterato
 def _contexts(side: Iterable[Step]) -> dict[str, Counter[tuple[str, ...]]]:
     found: dict[str, Counter[tuple[str, ...]]] = {}
     for step in side:
-        found.setdefault(step.key, Counter())[step.context] += 1
+        found.setdefault(step.key, Counter())[step.around] += 1
     return found
 
 

@@ -43,6 +43,11 @@ class Step:
         """Whether it is for more than type checkers."""
         return CHECKING not in self.context
 
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The conditions around it, as far as they matter when it runs."""
+        return self.context if self.runs else (CHECKING,)
+
     @cached_property
     def binds(self) -> tuple[str, ...]:
         """The names that it gives a value; that of a star import is ``*``."""

@@ -195,5 +195,10 @@ def test_other_conditions_around_a_definition_change_it(old: str, new: str, expe
     assert around <= {*expected.split(", "), "a was removed", "b was added"}
 
 
+def test_conditions_that_only_type_checkers_see_change_nothing() -> None:
+    old, new = (f"if TYPE_CHECKING:\n    if {each}():\n        from b import f\ndef g(): return f\n" for each in "ab")
+    assert found(old, new) == set()
+
+
 def test_what_runs_at_import_and_acts_on_others_is_seen_where_it_moved() -> None:
     assert compared("r.x('a', 1)\nr.x('a', 2)\n", "r.x('a', 2)\nr.x('a', 1)\n").acts
