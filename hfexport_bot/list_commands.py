@@ -118,11 +118,11 @@ def upstream() -> None:
 def list_stale(reports: tuple[Path, ...]) -> None:
     """List the known issues that no case of some reports was an instance of.
 
-    It tells something after a sweep over many models only. An issue whose workaround acted counts as met.
+    It tells something after a sweep over many models only. An issue whose workaround acted counts as met; those of
+    backends that were not run are left out.
     """
     from hfexport_bot.reporting.reading import read_reports
     from hfexport_bot.reporting.upstream import render_stale
-    from hfexport_bot.verdicts.upstream import known_issues, stale
+    from hfexport_bot.verdicts.upstream import known_issues
 
-    known = known_issues()
-    click.echo(render_stale(stale(read_reports("REPORT.JSON", reports), known), len(known)))
+    click.echo(render_stale(tuple(read_reports("REPORT.JSON", reports)), known_issues()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hfexport_bot.changes.git import Git
@@ -24,6 +24,7 @@ from hfexport_bot.preparation import (
     prepare,
     private_setup,
 )
+from hfexport_bot.reporting.reproduce import is_of_a_file
 from hfexport_bot.reporting.text import plain
 from hfexport_bot.schema import (
     Backend,
@@ -89,8 +90,9 @@ def reproduce_case(
         if revision is not None:
             git = Git(revision[0])
             folder = stack.enter_context(revision_tree(git, git.resolve(revision[1])))
+            stack.enter_context(_naming(folder, f"revision {revision[1]}"))
         logs = keep / "logs" if keep else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hfexport-log-")))
-        named = case_id.model.rpartition("/")[2].startswith("modeling_")
+        named = is_of_a_file(case_id)
         name = f"{case_id.model}.py:{case_id.class_name}" if named else f"{case_id.model}/{case_id.class_name}"
         place = find_place([name] if folder or not named else [f"{case_id.model}.py"], folder)
         tree = FolderTree(place.root)
@@ -115,6 +117,18 @@ def reproduce_case(
     if result.fatal:
         raise RunError(result.fatal)
     return result.outcomes[case_id]
+
+
+@contextmanager
+def _naming(folder: Path, name: str) -> Iterator[None]:
+    """Call a folder that will be gone by what is in it, in what is said of wrong usage."""
+    try:
+        yield
+    except UsageError as error:
+        said = str(error)
+        for path in {str(folder), str(folder.resolve())}:
+            said = said.replace(path, name)
+        raise UsageError(said) from None
 
 
 def _planned(case_id: CaseId, planned: Sequence[PlannedCase]) -> PlannedCase:
@@ -166,4 +180,6 @@ def _say_outcome(outcome: Outcome, say: Say) -> None:
         for probe in component.probes:
             say(f"  probe {plain(probe.name)}: {probe.status} {plain(probe.message, 400)}".rstrip())
     where = f" at {plain(f'{outcome.component} {outcome.stage}'.strip())}" if outcome.stage else ""
-    say(f"outcome: {outcome.kind.value}{where} in {outcome.seconds:.1f}s, from {plain(outcome.source) or 'no source'}")
+    # A process that died past its source did not say which that was.
+    source = plain(outcome.source) or ("no source" if outcome.stage == "source" else "")
+    say(f"outcome: {outcome.kind.value}{where} in {outcome.seconds:.1f}s" + (f", from {source}" if source else ""))

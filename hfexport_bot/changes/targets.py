@@ -32,6 +32,8 @@ _WANTED = "a model class derives from transformers' PreTrainedModel and has a fo
 _CLASS = re.compile(rb"^class (\w+)", re.MULTILINE)
 #: Why the models that a user names are run.
 ASKED_FOR = "asked for"
+#: Why those of a sweep are run.
+EVERY_MODEL = "every model"
 #: Most names that a message lists.
 _NAMED = 3
 
@@ -102,7 +104,7 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
             continue
         generating = _generating(file, tree, layout, classes)
         if classes:
-            modules.append(AffectedModule(None, file, (), classes, reason="every model", head_generating=generating))
+            modules.append(AffectedModule(None, file, (), classes, reason=EVERY_MODEL, head_generating=generating))
         lacking = _lacking([file], tree, layout)
         if lacking.mute:
             notes.append(f"{file.path}: left out for want of a forward: {_some(lacking.mute)}")
@@ -137,19 +139,35 @@ def unknown_names(names: Iterable[str], tree: Tree, layout: Layout) -> tuple[str
     return tuple(f"{name}{_nearest(name, known)}" for name in names if name not in known)
 
 
-def globs_of_no_class(globs: Iterable[str], trees: Iterable[Tree], layout: Layout) -> dict[str, str]:
+def globs_of_no_class(globs: Iterable[str], trees: Iterable[Tree], layout: Layout, example: str = "") -> dict[str, str]:
     """Those of some globs over case ids that match none of any class in a modeling file of some trees, each with what
-    it may have meant: an id with a class that it names, or else any id, if there is one."""
+    it may have meant: an id with a class that it names, or else ``example``, or the id of some model class, if there is
+    one."""
     left = list(dict.fromkeys(globs))
-    owners: dict[tuple[str, str], None] = {}
+    owners: dict[tuple[str, str], tuple[ModelFile, Tree]] = {}
     for tree in trees if left else ():
         for file in _files(tree, layout):
             # In a checkout, a model's name tells which of its hundreds of files to read.
             if layout is not Layout.TRANSFORMERS or any(_may_be_of(glob, file.model) for glob in left):
                 names = _CLASS.findall(tree.read(file.path) or b"")
-                owners |= dict.fromkeys((file.model, name.decode()) for name in names)
+                owners |= dict.fromkeys(((file.model, name.decode()) for name in names), (file, tree))
         left = [glob for glob in left if not any(_covers(glob, *owner) for owner in owners)]
-    return {glob: _meant(glob, list(owners)) for glob in left}
+
+    def is_model(owner: tuple[str, str]) -> bool:
+        try:
+            return owner[1] in _classes(*owners[owner], layout, None)
+        except UsageError:  # a syntax error
+            return False
+
+    def meant(glob: str) -> str:
+        named = next((owner for owner in owners if owner[1] in glob.split("/") and is_model(owner)), None)
+        if named is not None:
+            return f"did you mean `{'/'.join(named)}/*`?"
+        some = next(filter(is_model, owners), None)
+        found = example or (some and f"{'/'.join(some)}/{Backend.ONNX}/{Shapes.DYNAMIC}/{Task.FORWARD}")
+        return f"ids are like `{found}`" if found else ""
+
+    return {glob: meant(glob) for glob in left}
 
 
 def _may_be_of(glob: str, model: str) -> bool:
@@ -161,14 +179,6 @@ def _covers(glob: str, model: str, name: str) -> bool:
     plain = re.sub(r"[+@][^/]*$", "*", glob)  # whichever variant and engine
     kinds = ("/".join(kind) for kind in itertools.product(Backend, Shapes, Task))
     return any(fnmatchcase(f"{model}/{name}/{kind}", plain) for kind in kinds)
-
-
-def _meant(glob: str, owners: Sequence[tuple[str, str]]) -> str:
-    named = [owner for owner in owners if owner[1] in glob.split("/")]
-    model, name = next(iter(named or owners), ("", ""))
-    if named:
-        return f"did you mean {model}/{name}/*?"
-    return f"ids are like {model}/{name}/{Backend.ONNX}/{Shapes.DYNAMIC}/{Task.FORWARD}" if name else ""
 
 
 def _catalogue(tree: Tree, layout: Layout) -> dict[str, list[ModelFile]]:

@@ -106,10 +106,8 @@ def _idle(settings: Settings, planned: Sequence[PlannedCase], base: Tree, head: 
     """A note on each accepted finding of head that is for no class of either side, and so for nothing."""
     ids = [str(case.id) for case in planned]
     globs = [entry.id for entry in settings.head_accepted if not any(fnmatchcase(each, entry.id) for each in ids)]
-    example = f"ids are like {ids[0]}" if ids else ""
-    for glob, found in globs_of_no_class(globs, (head, base), layout).items():
-        meant = found or example
-        yield f"the accepted finding '{glob}' is for no class of either side" + (f": {meant}" if meant else "")
+    for glob, meant in globs_of_no_class(globs, (head, base), layout, ids[0] if ids else "").items():
+        yield f"the accepted finding `{glob}` is for no class of either side" + (f": {meant}" if meant else "")
 
 
 def _lost_exporters(engines: Engines, layout: Layout, base: Tree, head: Tree) -> tuple[str, ...]:

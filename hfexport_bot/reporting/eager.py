@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hfexport_bot.reporting.summary import error_size
-from hfexport_bot.schema import CaseReport, EagerChange, OutputChange, largest
+from hfexport_bot.reporting.summary import error_size, plural
+from hfexport_bot.schema import NO_LONGER_TAKEN, CaseReport, EagerChange, OutputChange, largest
 
 #: Outputs that are told of one model.
 SHOWN = 4
+#: How the probes begin that have other sizes and nothing else.
+_SIZES = ("probe batch_", "probe length_", "probe image_", "probe grid_")
 
 
 def eager_cell(cases: Iterable[CaseReport]) -> str:
-    """``unchanged``, ``moved 0.003``, ``not comparable``; empty where it is unknown. Holds no untrusted text."""
+    """``unchanged``, ``moved 0.003``, ``refuses 3 sizes, moved 0.003``, ``not comparable``; empty where it is unknown.
+    Holds no untrusted text."""
     change = next((case.eager for case in cases if case.eager is not None), None)
     if change is None:
         return ""
     if not change.is_moved:
         return "unchanged" if change.is_comparable else "not comparable"
-    size = largest(output.max_abs for output in change.moved)
-    return f"moved {error_size(size)}" if size is not None else "moved"
+    refused = [output.name for output in change.moved if output.note.startswith(NO_LONGER_TAKEN)]
+    parts = []
+    if refused:
+        of_sizes = all(name.startswith(_SIZES) for name in refused)
+        parts.append(f"refuses {plural(len(refused), 'size' if of_sizes else 'probe')}")
+    if len(refused) < len(change.moved):
+        size = largest(output.max_abs for output in change.moved)
+        parts.append(f"moved {error_size(size)}" if size is not None else "moved")
+    return ", ".join(parts)
 
 
 def eager_changes(cases: Iterable[CaseReport]) -> list[tuple[CaseReport, str]]:

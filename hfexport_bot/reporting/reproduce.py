@@ -24,6 +24,26 @@ def reproduce(case: CaseId, again: Rerun) -> str:
     return shlex.join(["hfexport-bot", "reproduce", *words])
 
 
+def check_again(case: CaseId) -> str:
+    """The `check` of one case's class by whoever has it, whichever revision: to tell others of. Quoted for a shell."""
+    name = f"{case.model}.py:{case.class_name}" if is_of_a_file(case) else f"{case.model}/{case.class_name}"
+    words = ["--backend", case.backend.value]
+    usual = CaseId(model=case.model, class_name=case.class_name, backend=case.backend)
+    for option, asked, value in (
+        ("--shapes", usual.shapes, case.shapes),
+        ("--task", usual.task, case.task),
+        ("--variant", usual.variant, case.variant),
+        ("--engine", None, case.engine),
+    ):
+        words += [option, value.value] if value is not None and value is not asked else []
+    return shlex.join(["hfexport-bot", "check", *words, *(["--"] if name.startswith("-") else []), name])
+
+
+def is_of_a_file(case: CaseId) -> bool:
+    """Whether a case's model is a file of a repository's own, which it is called by, and none of transformers'."""
+    return case.model.rpartition("/")[2].startswith("modeling_")
+
+
 def reproduce_rest(report: Report) -> str:
     """The `run` of all classes that a sample left out, with what the sample was run with; quoted for a shell."""
     ids = [case.id for case in report.cases]

@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 
 from tabulate import tabulate
 
-from hfexport_bot.reporting.reproduce import reproduce
-from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES
+from hfexport_bot.reporting.reproduce import check_again, is_of_a_file
+from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES, plural
 from hfexport_bot.reporting.text import code, fenced, one_line
 from hfexport_bot.schema import STAGES, Backend, CaseReport, Engine, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.advice import advice_on
 from hfexport_bot.verdicts.compare import first_line
-from hfexport_bot.verdicts.upstream import UpstreamIssue, best_match, known_issues
+from hfexport_bot.verdicts.upstream import (
+    UpstreamIssue,
+    best_match,
+    is_full_sweep,
+    known_issues,
+    of_backends_run,
+    stale,
+)
 
 #: Outcomes that an issue elsewhere can be about.
 _FAULTS = frozenset({OutcomeKind.ERROR, OutcomeKind.UNSUPPORTED, OutcomeKind.PARITY})
@@ -24,6 +31,9 @@ TITLE_CHARS = 200
 
 #: The heading in docs/extending.md of what an advice is a row of.
 _TABLE = '"Fix the model instead?"'
+
+#: Of a model that nobody else has.
+_ATTACH = "(with the code of the class, or what is left of it that still fails)"
 
 #: Begins what is said of other inputs than the traced ones.
 _PROBE = re.compile(r"probe [\w-]+: (?:eager takes it, but: )?")
@@ -87,7 +97,8 @@ def issue_text(case: CaseReport, report: Report) -> str:
         "",
         "To reproduce:",
         "",
-        fenced(reproduce(case.id, report.rerun), max_chars=1_000),
+        fenced(check_again(case.id), max_chars=1_000),
+        *(["", _ATTACH] if is_of_a_file(case.id) else []),
         "",
         f"Versions: {code(versions, 400)}",
     ]
@@ -96,6 +107,8 @@ def issue_text(case: CaseReport, report: Report) -> str:
     said = "no upstream issue is known: the text of one"
     if ours:
         said = "if the code of this change is right: the text of an upstream issue"
+    elif outcome.kind is OutcomeKind.PARITY:  # nothing of which tells whose fault they are
+        said = "if the code of this model is right: the text of an upstream issue"
     return f"<details><summary>{said}</summary>\n\n{block}\n\n</details>"
 
 
@@ -112,12 +125,23 @@ def _title(case: CaseReport, outcome: Outcome) -> str:
     return one_line(f"[{_target(case)}] {case.id.class_name}: {said or outcome.kind.value}", TITLE_CHARS)
 
 
-def render_stale(found: Sequence[UpstreamIssue], known: int) -> str:
-    """A table for a terminal of the entries that nothing is an instance of, out of as many as there are."""
+def render_stale(reports: Sequence[Report], known: Sequence[UpstreamIssue]) -> str:
+    """A table for a terminal of the entries that nothing in some reports is an instance of, how many there could have
+    been, and what speaks against taking it for more than it is."""
+    found, possible = stale(reports, known), of_backends_run(reports, known)
+    lines = [_stale_table(found, len(possible))] if possible else []
+    if left := len(known) - len(possible):
+        lines.append(f"{plural(left, 'known upstream issue')} of backends that were not run: not counted")
+    if not all(map(is_full_sweep, reports)):
+        lines.append("not of a full sweep (`hfexport-bot sweep`, no models named): what was not met may be there still")
+    return "\n".join(lines)
+
+
+def _stale_table(found: Sequence[UpstreamIssue], possible: int) -> str:
     if not found:
-        return f"each of the {known} known upstream issues was met"
+        return f"each of the {possible} known upstream issues was met"
     rows = [(each.id, f"{each.url} ({each.state})", each.workaround) for each in found]
     table = tabulate(
         rows, headers=("id", "issue", "workaround that hides it"), tablefmt="simple", disable_numparse=True
     )
-    return f"{table}\n\n{len(found)} of {known} known upstream issues were not met"
+    return f"{table}\n\n{len(found)} of {possible} known upstream issues were not met"

@@ -25,7 +25,7 @@ from hfexport_bot.runner.generation import Decoding
 from hfexport_bot.runner.probed import Probed, Refusal
 from hfexport_bot.runner.progress import Progress
 from hfexport_bot.runner.sources import ModelCase
-from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, EagerChange, OutputChange, Task, largest
+from hfexport_bot.schema import MAX_NAME_CHARS, MAX_TRIES, NO_LONGER_TAKEN, EagerChange, OutputChange, Task, largest
 
 #: Most bytes of one file. Tiny models take a few MB; a checkpoint may be larger, and is not compared then.
 MAX_BYTES = 512 << 20
@@ -139,7 +139,7 @@ def _on_probe(
         found = list(_on_base_run(case, own, given, seed))
     except Exception as error:  # base's model took these inputs
         text = described(error)[:_REFUSAL_CHARS]
-        return [OutputChange(name=f"probe {name}"[:MAX_NAME_CHARS], note=f"no longer taken, {text}")]
+        return [OutputChange(name=f"probe {name}"[:MAX_NAME_CHARS], note=f"{NO_LONGER_TAKEN}, {text}")]
     return [change.model_copy(update={"probe": name}) for change in found]
 
 

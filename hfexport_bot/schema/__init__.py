@@ -7,6 +7,7 @@ the models here, validated on the trusted side. This package imports nothing hea
 from hfexport_bot.schema.audits import AuditedCase, Need, WorkaroundAudit
 from hfexport_bot.schema.case_id import CaseId
 from hfexport_bot.schema.outcomes import (
+    NO_LONGER_TAKEN,
     Axis,
     Component,
     EagerChange,
@@ -92,6 +93,7 @@ __all__ = [
     "MAX_OPERATORS",
     "MAX_RUNS",
     "MAX_TRIES",
+    "NO_LONGER_TAKEN",
     "REPO_PREFIX",
     "SCHEMA_VERSION",
     "STAGES",

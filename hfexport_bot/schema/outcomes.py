@@ -133,6 +133,10 @@ class Fingerprint(Record):
     graphs: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIES)] = ()
 
 
+#: Begins the note on inputs that eager took on base and refuses on head.
+NO_LONGER_TAKEN = "no longer taken"
+
+
 class OutputChange(Record):
     """One of eager's outputs on head against base's. ``note`` says what became of it, and is empty where it did not
     move; ``share`` is that of the elements that did. ``probe`` names the inputs where it was first seen, and is empty

@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, field_validator, model_validator
 
+from hfexport_bot.changes.targets import EVERY_MODEL
 from hfexport_bot.schema import Backend, Outcome, OutcomeKind, Record, Report
 from hfexport_bot.verdicts.entries import Pattern, packaged_entries
 
@@ -102,12 +103,25 @@ def best_match(
     return next(issue for issue in issues if issue.id == best[-1]) if best else None
 
 
-def stale(reports: Iterable[Report], issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
-    """The issues that no failure of some reports is an instance of, on either side, and whose workaround nothing hit.
+def of_backends_run(reports: Iterable[Report], issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
+    """The issues that some case of the reports could have met, by its backend."""
+    ran = {case.id.backend for report in reports for case in report.cases}
+    return tuple(issue for issue in issues if not ran.isdisjoint(issue.backends))
+
+
+def is_full_sweep(report: Report) -> bool:
+    """Whether a report is of every model, and all of it was run."""
+    whole = not (report.failure or report.sample or (report.shard and report.shard.of > 1))
+    return whole and bool(report.cases) and all(case.reason == EVERY_MODEL for case in report.cases)
+
+
+def stale(reports: Sequence[Report], issues: Sequence[UpstreamIssue]) -> tuple[UpstreamIssue, ...]:
+    """The issues that no failure of some reports is an instance of, on either side, and whose workaround nothing hit;
+    not those of backends that the reports did not run.
 
     Tells something of a full sweep only.
     """
-    left = {issue.id: issue for issue in issues}
+    left = {issue.id: issue for issue in of_backends_run(reports, issues)}
     for report in reports:
         for case in report.cases:
             for outcome in filter(None, (case.base, case.head)):

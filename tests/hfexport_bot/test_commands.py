@@ -200,7 +200,7 @@ def test_an_entry_for_failures_that_comes_or_goes_without_a_case_is_told(reposit
         'EXPORT_SKIPS["all"]["GoneModel"]': "removed",
     }
     assert [note for note in report.notes if "no class" in note] == [
-        "the accepted finding 'b/*' is for no class of either side: ids are like a/AModel/onnx/dynamic/forward"
+        "the accepted finding `b/*` is for no class of either side: ids are like `a/AModel/onnx/dynamic/forward`"
     ]
     (case,) = (case for case in report.cases if case.id.engine.value == "repo")
     assert case.expected is not None

@@ -79,7 +79,7 @@ def test_stages_log_and_outcome_are_told_in_order(zoo: Path, capsys: pytest.Capt
         "stage: decode load",
         "  no kernel",
         "  at m.py:3 in f",
-        "outcome: error at load in 2.0s, from no source",
+        "outcome: error at load in 2.0s",
     ]
     assert runner.asked == [CaseId.parse(CASE)]
     assert "return 3" in runner.source
@@ -93,6 +93,18 @@ def test_a_revision_is_run_as_it_was_committed(zoo: Path, capsys: pytest.Capture
         assert runner.setup is not None
         assert not Path(str(runner.setup.tree)).exists()  # nothing is left
         assert "\n    in m.py\n" in capsys.readouterr().out
+
+
+def test_a_class_that_a_revision_lacks_is_told_with_the_revision(
+    zoo: Path, repository: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (zoo / "zoo/modeling_a.py").unlink()
+    repository.commit({"zoo/modeling_b.py": MODEL.format(4)})
+    for case in (CASE, CASE.replace("AFor", "BFor").replace("modeling_a", "modeling_b")):
+        assert run(Runner(), case, "--repo", str(zoo), "--rev", "HEAD") == 2
+        said = capsys.readouterr().err
+        assert "/tree" not in said
+        assert ("in revision HEAD;" in said) is (case == CASE)
 
 
 @pytest.mark.parametrize("ending", ["+sdpa", "@repo", "+eager_attention@repo"])

@@ -45,15 +45,21 @@ def test_a_class_is_looked_for_in_all_files_of_its_model() -> None:
 
 
 def test_a_glob_that_is_for_no_class_is_told_with_what_it_may_have_meant() -> None:
-    head = MappingTree({"zoo/modeling_known.py": model("Knowner"), "zoo/modeling_bad.py": "class Bad(X):\n  def ("})
+    model_files = {"zoo/modeling_known.py": model("Knowner"), "zoo/modeling_bad.py": "class Bad(X):\n  def ("}
+    head = MappingTree(model_files)
     base = MappingTree({"zoo/modeling_old.py": model("Old")})
     good = ("*", "zoo/*", "*/Knowner/*", "zoo/modeling_known/Knowner/onnx/dynamic/forward", "*/Old/*", "*/Bad/*")
     variants = ("*/Knowner/onnx/*+eager_attention@repo", "*/Knowner/*@repo")
     assert globs_of_no_class([*good, *variants], (head, base), Layout.MODELING) == {}
     assert globs_of_no_class(["zoo/Knowner/*", "*/Typo/*"], (head, base), Layout.MODELING) == {
-        "zoo/Knowner/*": "did you mean zoo/modeling_known/Knowner/*?",
-        "*/Typo/*": "ids are like zoo/modeling_bad/Bad/onnx/dynamic/forward",
+        "zoo/Knowner/*": "did you mean `zoo/modeling_known/Knowner/*`?",
+        "*/Typo/*": "ids are like `zoo/modeling_known/Knowner/onnx/dynamic/forward`",
     }
+    other = MappingTree({"zoo/modeling_a.py": "class TwoOutput(ModelOutput):\n    first = None\n", **model_files})
+    for glob in ("*/Typo/*", "zoo/TwoOutput/*"):  # a class without cases is no example
+        (said,) = globs_of_no_class([glob], (other,), Layout.MODELING).values()
+        assert said == "ids are like `zoo/modeling_known/Knowner/onnx/dynamic/forward`"
+    assert globs_of_no_class(["x/*"], (other,), Layout.MODELING, "a/A/onnx") == {"x/*": "ids are like `a/A/onnx`"}
     assert globs_of_no_class(["x/*"], (MappingTree({}),), Layout.MODELING) == {"x/*": ""}
     checkout = ["bert/BertModel/*", "data2vec/*", "*/Data2VecTextModel/onnx/*", "bert/BartModel/*", "bart/BertModel/*"]
     assert list(globs_of_no_class(checkout, (CHECKOUT,), Layout.TRANSFORMERS)) == [

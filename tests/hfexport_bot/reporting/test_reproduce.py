@@ -12,7 +12,7 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
-from hfexport_bot.reporting.reproduce import reproduce
+from hfexport_bot.reporting.reproduce import check_again, reproduce
 from hfexport_bot.schema import (
     Backend,
     CaseId,
@@ -107,6 +107,18 @@ def test_a_check_is_run_again_as_it_was(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "tree", files)
     require_same(*run("check", *options, *names))
+
+
+@pytest.mark.parametrize("case", ["zoo/modeling_a/AForCausalLM/onnx/static/generate", "-odd/modeling_a/AForCausalLM"])
+def test_what_others_are_told_to_check_is_the_case(case: str, tmp_path: Path, monkeypatch: Any) -> None:
+    write(tmp_path, OWN)
+    monkeypatch.chdir(tmp_path)
+    wanted = CaseId.parse(case if case.count("/") > 3 else f"{case}/executorch/dynamic/forward+sdpa")
+    runner, _ = run(*shlex.split(check_again(wanted))[1:])
+    assert wanted in runner.asked
+    assert {(each.backend, each.task, each.engine) for each in runner.asked} == {
+        (wanted.backend, wanted.task, wanted.engine)
+    }
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -5,8 +5,23 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
+from hfexport_bot.changes.targets import EVERY_MODEL
 from hfexport_bot.reporting.upstream import TITLE_CHARS, issue_text, render_stale, what_to_do
-from hfexport_bot.schema import Blame, CaseReport, Engine, Location, Outcome, OutcomeKind, Report
+from hfexport_bot.schema import (
+    Backend,
+    Blame,
+    CaseId,
+    CaseReport,
+    Engine,
+    Location,
+    Outcome,
+    OutcomeKind,
+    Report,
+    Rerun,
+    Revision,
+    Sample,
+    Shard,
+)
 from hfexport_bot.verdicts.upstream import known_issues
 
 
@@ -37,7 +52,9 @@ def test_an_issue_to_file_has_title_error_command_and_versions(run_report: Repor
         "\n"
         "To reproduce:\n"
         "\n"
-        "```text\nhfexport-bot reproduce models/modeling_tiny/Branch/dynamo/dynamic/forward\n```\n"
+        "```text\nhfexport-bot check --backend dynamo --engine own models/modeling_tiny.py:Branch\n```\n"
+        "\n"
+        "(with the code of the class, or what is left of it that still fails)\n"
         "\n"
         "Versions: `torch 2.13.0`\n"
     )
@@ -135,12 +152,55 @@ def test_an_empty_outcome_has_a_text_too(run_report: Report) -> None:
 def test_stale_entries_are_listed_and_counted() -> None:
     known = known_issues()
     experts = next(issue for issue in known if issue.id == "experts-hit")
-    lines = render_stale((experts,), len(known)).splitlines()
+    passing = Outcome(kind=OutcomeKind.PASS)
+    case = CaseReport(
+        id=CaseId.parse("a/A/dynamo/dynamic/forward"), verdict="ok", outcome="pass", reason=EVERY_MODEL, head=passing
+    )
+    sweep = Report(command="sweep", head=Revision(name="main"), cases=(case,))
+    lines = render_stale([sweep], (experts,)).splitlines()
     assert lines[2].split() == [
         "experts-hit",
         "https://github.com/huggingface/transformers/issues/38518",
         "(open)",
         "dynamo/model_patches/patch_eager_experts",
     ]
-    assert lines[-1] == f"1 of {len(known)} known upstream issues were not met"
-    assert render_stale((), 3) == "each of the 3 known upstream issues was met"
+    assert lines[-1] == "1 of 1 known upstream issues were not met"
+    hit = passing.model_copy(update={"workarounds": {experts.workaround: 1}})
+    met = sweep.model_copy(update={"cases": (case.model_copy(update={"head": hit}),)})
+    assert render_stale([met], (experts,)) == "each of the 1 known upstream issues was met"
+    elsewhere = experts.model_copy(update={"id": "other", "backends": (Backend.EXECUTORCH,)})
+    assert render_stale([met], (experts, elsewhere)).splitlines()[1:] == [
+        "1 known upstream issue of backends that were not run: not counted"
+    ]
+    only = render_stale([sweep], (elsewhere,))
+    assert only == "1 known upstream issue of backends that were not run: not counted"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cases": ()},
+        {"failure": "the run was interrupted"},
+        {"shard": Shard(number=1, of=2, plan="p")},
+        {"sample": Sample(classes=1, affected=2, limits=("max-models: 1",), estimated_seconds=1.0)},
+        {},
+    ],
+)
+def test_what_is_no_full_sweep_is_told_not_to_be(run_report: Report, changes: dict[str, object]) -> None:
+    said = "not of a full sweep (`hfexport-bot sweep`, no models named)"
+    if not changes:
+        assert said in render_stale([run_report], known_issues())  # its cases are of a change
+        return
+    case = run_report.cases[0].model_copy(update={"reason": EVERY_MODEL})
+    sweep = Report(command="sweep", head=Revision(name="main"), cases=(case,))
+    assert said not in render_stale([sweep], known_issues())
+    assert said in render_stale([sweep, sweep.model_copy(update=changes)], known_issues())
+
+
+def test_wrong_numbers_are_not_taken_for_a_fault_elsewhere(run_report: Report) -> None:
+    wrong = broken(run_report, kind=OutcomeKind.PARITY, stage="parity", message="logits differ")
+    again = run_report.model_copy(update={"rerun": Rerun(tree=".", rev="c" * 40, out="secret")})
+    text = issue_text(wrong, again)
+    assert "<summary>if the code of this model is right: the text of an upstream issue</summary>" in text
+    assert "c" * 40 not in text
+    assert "secret" not in text

@@ -14,6 +14,7 @@ from hfexport_bot.runner.eager import (
     MIN_REACTION,
     changed_inputs,
     copied,
+    moves_only_exempt,
     perturbed_outputs,
     reactions,
     run_eager,
@@ -231,6 +232,17 @@ def test_changed_ids_stay_among_those_given() -> None:
 def test_a_model_that_sums_a_row_up_is_not_taken_for_blind() -> None:
     rows = torch.tensor([[3, 1, 2, 9], [4, 6, 5, 9]])  # both end in the same token, as texts do
     assert reaction(lambda input_ids: input_ids.double().sum(-1), input_ids=rows)["input_ids"] > MIN_REACTION
+
+
+def test_a_mask_that_hides_positions_from_themselves_alone_moves_only_what_is_exempt() -> None:
+    def only_exempt(function: Any) -> bool:
+        model, inputs = Model(function), {"input_ids": ids(), "attention_mask": torch.ones(2, 8).long()}
+        return moves_only_exempt(model, inputs, "attention_mask", run_eager(model, inputs, SEED), SEED)
+
+    own = only_exempt(lambda input_ids, attention_mask: (input_ids * attention_mask)[..., None].double())
+    others = only_exempt(lambda input_ids, attention_mask: (input_ids * attention_mask).double().sum(1, keepdim=True))
+    assert (own, others) == (True, False)
+    assert not only_exempt(lambda input_ids, attention_mask: input_ids[..., None].double())
 
 
 def test_masks_lose_positions_on_the_left_where_causal_models_see_it() -> None:
