@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -126,10 +127,17 @@ def static(model: Any, places: int = 24, **settings: Any) -> Any:
     return type(model.generation_config).from_dict(fields | settings)
 
 
+@functools.cache
+def static_export(make: Any) -> tuple[Any, Any]:
+    """A model, and what generates for it with a cache of 24 places."""
+    model = make()
+    inputs = prompt(2, 7, padding=2)
+    return model, DynamoExporter().export_for_generation(model, inputs, generation_config=static(model))
+
+
 @pytest.mark.parametrize("make", [llama, gemma2], ids=lambda make: make.__name__)
 def test_a_static_cache_has_one_size_for_good(make: Any) -> None:
-    model = make()
-    export = DynamoExporter().export_for_generation(model, prompt(2, 7, padding=2), generation_config=static(model))
+    model, export = static_export(make)
     sizes = {
         axis.input.split(".")[-1]: axis.upper
         for axis in export.artifacts["decode"].axes
@@ -172,12 +180,12 @@ def test_settings_that_are_left_open_are_the_models_own() -> None:
 
 
 def test_a_static_cache_takes_as_many_tokens_as_it_has_places() -> None:
-    model, inputs = llama(num_hidden_layers=1), prompt(2, 6)
-    export = DynamoExporter().export_for_generation(model, inputs, generation_config=static(model, places=12))
-    expected = model.generate(**inputs, max_new_tokens=7, do_sample=False)
-    assert torch.equal(export.generate(**inputs, max_new_tokens=7), expected)
-    with pytest.raises(ValueError, match=r"6 tokens and 8 new ones .* max_length of at least 13, now 12"):
-        export.generate(**inputs, max_new_tokens=8)
+    (model, export), inputs = static_export(llama), prompt(2, 6)
+    expected = model.generate(**inputs, max_new_tokens=19, do_sample=False)
+    assert expected.shape[1] == 25, "no sequence ends before its places do"
+    assert torch.equal(export.generate(**inputs, max_new_tokens=19), expected)
+    with pytest.raises(ValueError, match=r"6 tokens and 20 new ones .* max_length of at least 25, now 24"):
+        export.generate(**inputs, max_new_tokens=20)
     with pytest.raises(ValueError, match="no room for the sample prompt of 6 tokens and the 4"):
         capture_steps(model, inputs, static(model, places=9))
 
