@@ -111,7 +111,7 @@ def test_a_check_is_run_again_as_it_was(
 
 @pytest.mark.parametrize("case", ["zoo/modeling_a/AForCausalLM/onnx/static/generate", "-odd/modeling_a/AForCausalLM"])
 def test_what_others_are_told_to_check_is_the_case(case: str, tmp_path: Path, monkeypatch: Any) -> None:
-    write(tmp_path, OWN)
+    write(tmp_path, {**OWN, ".github/hfexport.yml": "backends: [dynamo]\n"})
     monkeypatch.chdir(tmp_path)
     wanted = CaseId.parse(case if case.count("/") > 3 else f"{case}/executorch/dynamic/forward+sdpa")
     runner, _ = run(*shlex.split(check_again(wanted))[1:])
