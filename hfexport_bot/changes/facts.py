@@ -28,7 +28,7 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, read_part
 
-VERSION = 16
+VERSION = 18
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 

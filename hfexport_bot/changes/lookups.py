@@ -10,6 +10,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.graph import Graph, Use
 from hfexport_bot.changes.naming import Naming
+from hfexport_bot.changes.uses import FILLS
 
 
 class How(Enum):
@@ -75,7 +76,7 @@ class Lookups:
     def _find_lookups(self, path: str, name: str) -> Iterator[Lookup]:
         of_auto = path.startswith(policy.AUTO)
         for use in self._graph.users(path, name):
-            if use.path.startswith(policy.TESTS):
+            if use.path.startswith(policy.TESTS) or use.after == FILLS:
                 continue
             literal, among_auto = use.after.startswith("["), use.path.startswith(policy.AUTO)
             kind = self._graph.kind(use.path, use.definition)

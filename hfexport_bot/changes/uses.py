@@ -18,6 +18,8 @@ _ENTRY = re.compile(r"\.?[A-Za-z_][\w\-.]{1,80}")
 ONLY_NAMED = "?"
 #: Follows the name of a class in a type hint of ``__init__``.
 HINT = ":"
+#: Follows the name of a table that an entry is put into: to do so looks none up.
+FILLS = "="
 #: Used by code that chooses among all names of its file.
 ANY_NAME = "*"
 #: Begins the names of operators that a file may define for torch.
@@ -125,6 +127,15 @@ class _Walker:
 
     def _chain(self, node: ast.Attribute | ast.Subscript) -> None:
         """``a.b.c``, ``a["key"].b``, ``f(x).b``; subscripts that are no literals end a chain."""
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and not isinstance(node.slice, ast.Constant)
+        ):
+            self.walk(node.slice)
+            self.pending.append((node.value.id, (FILLS,)))
+            return
         chain: list[str] = []
         current: ast.expr = node
         if isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute):
@@ -153,6 +164,12 @@ class _Walker:
         else:
             self.walk(current)
             self.attrs.update(each for each in chain if each[0] != "[")
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        self.walk(node.target)
+        self.walk(node.value)
+        if isinstance(node.target, ast.Subscript):  # which is looked up first
+            self.walk(node.target.value)
 
     def _call(self, node: ast.Call) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -226,6 +243,8 @@ class _Walker:
         for root, chain in self.pending:
             if root not in self._bound:
                 outer.append((root, chain))
+            elif chain == (FILLS,):
+                pass  # a table of its own
             elif chain and root == first:
                 self.own.add(chain[0])
                 self.attrs.update(chain[1:])
@@ -257,6 +276,7 @@ _HANDLERS: dict[type[ast.AST], Callable[[_Walker, Any], None]] = {
     ast.Import: _Walker._import,
     ast.ImportFrom: _Walker._import,
     ast.AnnAssign: _Walker._annotated,
+    ast.AugAssign: _Walker._augmented,
     ast.ExceptHandler: _Walker._handler,
     ast.Expr: _Walker._statement,
     ast.Load: _Walker._ignore,

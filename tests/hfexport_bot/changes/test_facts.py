@@ -76,6 +76,23 @@ def test_a_literal_key_is_kept_and_one_that_is_computed_is_not() -> None:
     assert used(source, "f").names == ["T", "T['x'].y"]
 
 
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("T[key] = x", ["T.="]),
+        ("T[key], y = x", ["T.="]),
+        ("T[key][1] = x", ["T"]),
+        ("T[key] += x", ["T", "T.="]),
+        ("T['x'] = x", ["T['x']"]),
+        ("T[key] = T[x]", ["T", "T.="]),
+        ("T = {}; T[key] = x", []),
+    ],
+)
+def test_what_puts_an_entry_into_a_table_is_told_from_what_looks_one_up(statement: str, names: list[str]) -> None:
+    part = used(f"from .a import T\ndef f(key, x):\n    {statement}", "f")
+    assert (part.names, part.attrs) == (names, [])
+
+
 def test_decorators_that_only_document_are_no_uses() -> None:
     source = "from .a import auto_docstring, wrap, TEXT\n@auto_docstring(TEXT)\n@wrap\ndef f(): pass"
     assert used(source, "f").names == ["wrap"]

@@ -369,6 +369,13 @@ def test_a_kind_of_cache_layer_is_made_for_the_configurations_with_its_field(fie
     edit = {cache: ("return v, k", "return k, v")}
     assert affected(run(edit, extra)) == FAR_MODELS
     assert affected(run(edit, extra | {cache: text.replace('"sliding_window"', '"window"')})) == ALL
+    # What puts a layer into the table looks none up, and is affected by none of them.
+    made = "def __init__(self, config{}): {}self.layers = [DYN"
+    optional = text.replace(made.format("", ""), made.format("=None", "\n        if config is not None: "))
+    registering = "class CacheLayerMixin:\n    kind = None\n    def __init_subclass__(cls): "
+    fills = optional.replace("class CacheLayerMixin:\n", f"{registering}DYNAMIC_LAYER_TYPE_MAPPING[cls.kind] = cls\n")
+    assert affected(run(edit, extra | {cache: fills})) == FAR_MODELS
+    assert affected(run(edit, extra | {cache: fills.replace("] = cls", "] += cls")})) == ALL
     without_cache = FILES[FAR].replace('DynamicCache("full")', "None").replace("cache.update(x, x, 0)", "x")
     assert affected(run(edit, extra | {FAR: without_cache})) == set()
     derived = (
