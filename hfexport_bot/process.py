@@ -14,7 +14,7 @@ import click
 
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.options import overrides_of
-from hfexport_bot.schema import WorkaroundInfo
+from hfexport_bot.schema import WorkaroundInfo, unfit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +152,9 @@ def _real_list_targets() -> ListTargets:
 
 
 def check_writable(out: Path) -> None:
-    """Find out before the work whether its reports can be kept."""
+    """Find out before the work whether its reports can be kept, and named in what they tell to do."""
+    if problem := unfit(str(out)):
+        raise UsageError(f"--out: {str(out)!r} cannot be named in a report: {problem}; give another folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, NotRun, Outcome, OutcomeKind, Report, Rerun
+from hfexport_bot.schema import CaseId, NotRun, Outcome, OutcomeKind, Report, Rerun, unfit
 from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry, Overrides, Settings
 
 #: Why cases were not run.
@@ -105,6 +105,9 @@ def rerun_of(tree: str, overrides: Overrides, rev: str = "") -> Rerun:
     """What the command that reproduces a case is given."""
     settings = overrides.settings if overrides.settings != SETTINGS_PATH else ""
     asked = overrides.model_dump(include={"sources", "disabled_workarounds", "install", "seconds", "memory_gb"})
+    for word in (tree, settings):
+        if problem := unfit(word):
+            raise UsageError(f"{word!r} cannot be named in a report: {problem}; give it another name, or use a link")
     return Rerun(tree=tree, rev=rev, settings=settings, **asked)
 
 

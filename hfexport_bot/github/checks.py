@@ -14,7 +14,7 @@ from hfexport_bot.reporting.failures import blamed_line, error_name
 from hfexport_bot.reporting.markdown import render
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import Cause, causes, merge_safety, unjudged
-from hfexport_bot.reporting.text import clean, plain
+from hfexport_bot.reporting.text import clean, command_line, plain
 from hfexport_bot.reporting.upstream import what_to_do
 from hfexport_bot.schema import MAX_NAME_CHARS, CaseReport, Report
 from hfexport_bot.verdicts.compare import cases_to_act_on, failing, red_cases
@@ -113,7 +113,7 @@ def _annotation(cause: Cause, level: str, report: Report) -> dict[str, Any] | No
         message,
         what_to_do(cause.first, report.versions),
         f"Classes: {', '.join(names[:_NAMES_SHOWN])}{more}",
-        reproduce(cause.first.id, report.rerun),
+        command_line(reproduce(cause.first.id, report.rerun)),
     ]
     return {
         "path": place.file,

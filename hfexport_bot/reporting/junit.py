@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
 from hfexport_bot.reporting.reproduce import reproduce
 from hfexport_bot.reporting.summary import NEITHER, cell, headline
-from hfexport_bot.reporting.text import clean, one_line
+from hfexport_bot.reporting.text import clean, command_line, one_line
 from hfexport_bot.reporting.upstream import what_to_do
 from hfexport_bot.schema import CaseReport, Report
 from hfexport_bot.verdicts.compare import CLEAN, red_cases
@@ -61,7 +61,7 @@ def _told(case: CaseReport, report: Report) -> str:
         largest_error_line(case),
         *case.details,
         f"what to do: {advice}" if advice else "",
-        f"reproduce: {reproduce(case.id, report.rerun)}",
+        f"reproduce: {command_line(reproduce(case.id, report.rerun))}",
     ]
     return "\n".join(part for part in parts if part)
 

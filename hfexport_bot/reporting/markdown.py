@@ -13,7 +13,7 @@ from hfexport_bot.reporting.audits import audit_items
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import ExpectationLine, expectation_lines
 from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
-from hfexport_bot.reporting.reproduce import reproduce
+from hfexport_bot.reporting.reproduce import reproduce, reproduce_rest
 from hfexport_bot.reporting.summary import (
     Cause,
     Remark,
@@ -34,7 +34,7 @@ from hfexport_bot.reporting.summary import (
     sample_lines,
     source_lines,
 )
-from hfexport_bot.reporting.text import code, fenced, html_code
+from hfexport_bot.reporting.text import code, command_code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue, what_to_do
 from hfexport_bot.schema import Blame, CaseReport, NotRun, Report, Revision, Unreached, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, first_line, is_accepted_change
@@ -93,6 +93,7 @@ def render(report: Report, limit: int = MAX_CHARS) -> str:
     head = f"## Export check: {headline(report)}\n\n{_facts(report)}\n"
     if lines := sample_lines(report):
         head += "\n" + "".join(f"- {code(line, 1_000)}\n" for line in lines)
+        head += f"- To run the rest: {command_code(reproduce_rest(report))}\n"
     if report.failure:
         head += f"\nThe run failed: {code(report.failure, 1_000)}\n"
     parts = [head]
@@ -248,7 +249,7 @@ def _cause(cause: Cause, report: Report, offer_issue: bool) -> str:
     lines += [f"- {issue_line(issue)}"] if issue else []
     advice = what_to_do(first, report.versions)
     lines += [f"- what to do: {advice}"] if advice else []
-    lines += [f"- reproduce: {code(reproduce(first.id, report.rerun), 2_000)}", ""]
+    lines += [f"- reproduce: {command_code(reproduce(first.id, report.rerun))}", ""]
     offer_issue = offer_issue and issue is None and first.verdict is not VerdictKind.FLAKY
     text = issue_text(first, report) if offer_issue else ""
     lines += [text, ""] if text else []

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from hfexport_bot.changes.selection import is_harmless
-from hfexport_bot.reporting.reproduce import reproduce_rest
 from hfexport_bot.schema import (
     COMPONENTS,
     STAGES,
@@ -326,8 +325,8 @@ def unjudged(report: Report) -> str:
 
 
 def sample_lines(report: Report) -> tuple[str, ...]:
-    """What a report says of its sample: how many classes and why no more, what it covers, what it misses, and the
-    command that runs the rest. None where all was run."""
+    """What a report says of its sample: how many classes and why no more, what it covers, and what it misses. None
+    where all was run."""
     sample = report.sample
     if sample is None:
         return ()
@@ -345,7 +344,7 @@ def sample_lines(report: Report) -> tuple[str, ...]:
         lines.append(f"In it for want of others, though hardly to be built: {plural(sample.unlikely, 'class')}.")
     if report.cases and all(case.outcome in _NOT_BUILT for case in report.cases):
         lines.append("None of its classes could be built and run, so it tells nothing of the change.")
-    return (*lines, f"To run the rest: {reproduce_rest(report)}")
+    return tuple(lines)
 
 
 def headline(report: Report) -> str:

@@ -9,6 +9,7 @@ from hfexport_bot.reporting.console import print_line, print_table
 from hfexport_bot.reporting.eager import eager_cell, eager_changes
 from hfexport_bot.reporting.expectations import expectation_lines
 from hfexport_bot.reporting.failures import blamed_line, error_name, largest_error_line, whose
+from hfexport_bot.reporting.reproduce import reproduce_rest
 from hfexport_bot.reporting.summary import (
     cell,
     column_title,
@@ -27,7 +28,7 @@ from hfexport_bot.reporting.summary import (
     sample_lines,
     unjudged,
 )
-from hfexport_bot.reporting.text import plain
+from hfexport_bot.reporting.text import command_line, plain
 from hfexport_bot.reporting.upstream import known_issue, what_to_do
 from hfexport_bot.schema import Audit, CaseReport, Need, Report, VerdictKind
 from hfexport_bot.verdicts.compare import CLEAN, counts, failing, first_line, place
@@ -68,6 +69,8 @@ def print_report(report: Report, console: Console) -> None:
     _print_rest(len(not_run), "more not run", console)
     for line in sample_lines(report):
         print_line(console, plain(line, 1_000), "yellow")
+    if report.sample is not None:
+        print_line(console, f"To run the rest: {command_line(reproduce_rest(report))}", "yellow")
     for note in report.notes:
         print_line(console, f"note: {plain(note, 400)}", "yellow")
     if noted := len(remarks(report.cases)):

@@ -10,6 +10,9 @@ import html
 import re
 import unicodedata
 
+#: Longest command that is shown.
+MAX_COMMAND_CHARS = 2_000
+
 _BACKTICKS = re.compile(r"`+")
 # GitHub's runner takes a log line for a command when it begins with "::", after any blanks, or holds "##[".
 _COMMAND = re.compile(r"(?<!\w)::")
@@ -31,9 +34,29 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def code(text: str, limit: int = 200) -> str:
     """A Markdown code span of one line, also inside a table; empty for empty text. Backticks and pipes,
-    which could end the span or the cell, become their lookalikes."""
+    which could end the span or the cell, become their lookalikes: for a command there is `command_code`."""
     line = one_line(text, limit).replace("`", "'").replace("|", "¦")
     return f"`{line}`" if line else ""
+
+
+def command_line(command: str) -> str:
+    """A command as it is, since it is quoted for a shell: nothing in it may be replaced. One that is too long is not
+    shown, since a part of it would do something else."""
+    if not command.isprintable():  # nothing that came through the schema
+        command = one_line(command, MAX_COMMAND_CHARS)
+    return command if len(command) <= MAX_COMMAND_CHARS else f"(a command of {len(command):,} characters)"
+
+
+def command_code(command: str) -> str:
+    """The same as a code span that nothing inside can close, outside of tables."""
+    line = command_line(command)
+    fence, pad = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    """More backticks than anywhere in a text: ``least`` of them or more."""
+    return "`" * max(least, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
 
 
 def html_code(text: str, limit: int = 200) -> str:
@@ -59,7 +82,7 @@ def fenced(text: str, max_lines: int = 20, max_chars: int = 1500) -> str:
     if len(kept) < len(lines):
         kept.append(f"… {len(lines) - len(kept)} more lines")
     body = "\n".join(kept)
-    fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(body)), default=0))
+    fence = _fence(body, 3)
     return f"{fence}text\n{body}\n{fence}"
 
 

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from hfexport_bot.reporting.reproduce import check_again, is_of_a_file
 from hfexport_bot.reporting.summary import BACKENDS, STAGE_NAMES, plural
-from hfexport_bot.reporting.text import code, fenced, one_line
+from hfexport_bot.reporting.text import MAX_COMMAND_CHARS, code, command_line, fenced, one_line
 from hfexport_bot.schema import STAGES, Backend, CaseReport, Engine, Outcome, OutcomeKind, Report
 from hfexport_bot.verdicts.advice import advice_on
 from hfexport_bot.verdicts.compare import first_line
@@ -97,7 +97,7 @@ def issue_text(case: CaseReport, report: Report) -> str:
         "",
         "To reproduce:",
         "",
-        fenced(check_again(case.id), max_chars=1_000),
+        fenced(command_line(check_again(case.id)), max_chars=MAX_COMMAND_CHARS),
         *(["", _ATTACH] if is_of_a_file(case.id) else []),
         "",
         f"Versions: {code(versions, 400)}",

@@ -81,6 +81,7 @@ from hfexport_bot.schema.words import (
     UnavailableCause,
     Variant,
     VerdictKind,
+    unfit,
 )
 
 __all__ = [
@@ -156,4 +157,5 @@ __all__ = [
     "WorkaroundAudit",
     "WorkaroundInfo",
     "largest",
+    "unfit",
 ]

