@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hfexport_bot.changes.imports import Import, Load, import_rows, is_elsewhere, read_loads
+from hfexport_bot.changes.imports import Import, Load, import_rows, read_loads
 from hfexport_bot.changes.modeling import (
     SourceError,
     generated_from,
@@ -25,10 +25,10 @@ from hfexport_bot.changes.modeling import (
     public_model_classes,
 )
 from hfexport_bot.changes.registries import read_fills, read_marks
-from hfexport_bot.changes.units import WHOLE, Unit, sets_elsewhere, take_apart
+from hfexport_bot.changes.units import WHOLE, Unit, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, read_part
 
-VERSION = 18
+VERSION = 19
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -127,7 +127,7 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
     copied = _copied(source)
     definitions = {
         name: Definition(
-            _kind(unit),
+            _kind(unit, local),
             unit.line,
             [base for base in map(_dotted, unit.bases) if base],
             {key: _known(read_part(nodes, unit.kind), local, bool(stars)) for key, nodes in unit.parts.items()},
@@ -170,9 +170,10 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
     )
 
 
-def _kind(unit: Unit) -> str:
-    """That of a unit; what runs at import ``patches`` where it sets something of others."""
-    return "patches" if unit.kind == "body" and any(map(sets_elsewhere, unit.parts.get(WHOLE, ()))) else unit.kind
+def _kind(unit: Unit, local: set[str]) -> str:
+    """That of a unit; what runs at import ``patches`` where it sets something of others, or hands them something."""
+    nodes = unit.parts.get(WHOLE, ()) if unit.kind == "body" else ()
+    return "patches" if any(hands_over(node, local) for node in nodes) else unit.kind
 
 
 def _spans(body: Sequence[ast.stmt]) -> list[tuple[int, int]]:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from hfexport_bot.changes.modeling import is_documenting
-from hfexport_bot.changes.units import File, Units
+from hfexport_bot.changes.units import File, Units, is_elsewhere
 from hfexport_bot.changes.uses import read_part
 
-#: Never part of a repository.
-ELSEWHERE = sys.stdlib_module_names | {"numpy", "torch"}
 #: Modules that have each other's names.
 _ALIKE = {"typing_extensions": "typing", "collections.abc": "typing"}
 _FUTURE = "__future__"
@@ -70,11 +67,6 @@ def import_rows(node: ast.Import | ast.ImportFrom) -> list[Import]:
         else Import(a.name.partition(".")[0], 0, a.name.partition(".")[0], None)
         for a in node.names
     ]
-
-
-def is_elsewhere(level: int, module: str) -> bool:
-    """Whether an import names what is never part of a repository."""
-    return not level and module.partition(".")[0] in ELSEWHERE
 
 
 def read_loads(body: Sequence[ast.stmt], sure: bool = True) -> Iterator[Load]:

@@ -7,7 +7,7 @@ whatever of it is used: all of each file that imports it, all of its package whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.facts import Facts
@@ -30,6 +30,7 @@ class Loading:
         self._graph = graph
         self._modules = graph.modules
         self._compared = compared
+        self.loaders = cache(self._find_loaders)
 
     def uses(self, path: str, name: str) -> Iterator[Use]:
         """What the import of a file affects (``name`` is `IMPORT`), or a name that one of its imports binds."""
@@ -43,6 +44,18 @@ class Loading:
         if path.rpartition("/")[2] == "__init__.py":
             folder = path.removesuffix("__init__.py")
             yield from (Use(each, IMPORT, WHOLE) for each in self._modules.facts if each.startswith(folder))
+
+    def _find_loaders(self, path: str) -> frozenset[str]:
+        """The files whose import loads a file, itself included. What a function of transformers' shared code imports is
+        loaded by few of those that import that code."""
+        found, waiting = {path}, [path]
+        while waiting:
+            for use in self.uses(waiting.pop(), IMPORT):
+                if use.path not in found:
+                    found.add(use.path)
+                    if use.definition == IMPORT or not policy.is_shared(use.path):
+                        waiting.append(use.path)
+        return frozenset(found)
 
     def _of_name(self, path: str, name: str) -> Iterator[Use]:
         for changed in self._compared[path].imports if path in self._compared else ():

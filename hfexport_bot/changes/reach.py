@@ -12,6 +12,7 @@ from functools import cache
 
 from hfexport_bot.changes import policy
 from hfexport_bot.changes.families import Families
+from hfexport_bot.changes.filling import filled
 from hfexport_bot.changes.given import Given
 from hfexport_bot.changes.graph import Graph, Mention, Use
 from hfexport_bot.changes.guards import Guards
@@ -47,6 +48,7 @@ class Reach:
         self._guards = guards
         self._more = more
         self._transformers = families.transformers
+        self._filling: set[Node] = set()
         self._is_taken = cache(self._find_taken)
         self._whole = cache(self._find_whole)
         self._following = cache(lambda node, task: tuple(self._expand(node, task)))
@@ -142,6 +144,7 @@ class Reach:
         """What uses a node: parts of definitions, and nodes that it leads to otherwise."""
         if node.part.startswith("["):
             yield from self._of_entry(node, task)
+            yield from self._of_filled(node, task)
             return
         if node.part in policy.CONFIGURED and (node.path, node.definition) not in self._broad:
             yield from self._of_configured(node, task)
@@ -163,6 +166,7 @@ class Reach:
             asking = self._processors.asked_for_by(node.path, node.definition)
             yield from ((Node(*config), Task.GENERATE) for config in asking)
             yield from ((use, task) for use in registered(self._graph, node.path, node.definition))
+            yield from self._of_filled(node, task)
 
     def _of_definition(self, node: Node) -> Iterator[Use]:
         """What uses a definition by name; all of a file where it is what runs at import."""
@@ -240,8 +244,9 @@ class Reach:
     def _of_entry(self, node: Node, task: Task) -> Iterator[tuple[Use | Node, Task]]:
         """What looks an entry of a table up: by its key, or by one that is known at run time."""
         key = node.part.strip("[]'\"")
+        written = node.part[1:2] in ("'", '"')  # not `{KEY: value}`
         for use, literal, how in self._lookups.of_table(node.path, node.definition):
-            if literal and not use.after.startswith(node.part):
+            if literal and written and not use.after.startswith(node.part):
                 continue
             if how is How.PASSED_ON:
                 yield use._replace(part=node.part), task
@@ -249,6 +254,22 @@ class Reach:
                 yield from self._for_configurations(use, key, task)
             elif literal or how is How.BY_CONFIGURATIONS or self._lookups.may_ask(use, node.path, node.definition, key):
                 yield use, task
+
+    def _of_filled(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
+        """What reads the tables that a definition fills, and loads its file; through whatever other code looks the
+        tables up."""
+        tables = [] if node in self._filling else [*filled(self._graph, node)]
+        self._filling.add(node)  # two files may fill each other's tables
+        waiting = [arrived for use in tables if (arrived := self._arrive(use, task)) is not None]
+        seen = set(waiting)
+        for arrived in waiting:
+            if arrived[0].path in self._loading.loaders(node.path):
+                yield arrived
+                continue
+            following = [each for each in self._following(*arrived) if each not in seen]
+            seen.update(following)
+            waiting += following
+        self._filling.discard(node)
 
     def _for_configurations(self, use: Use, key: str, task: Task) -> Iterator[tuple[Node, Task]]:
         """What looks a key up for the configurations that name it, or for those with the field that stands for it."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from hfexport_bot.changes.modeling import is_documenting
 
 #: Methods of tables, lists and sets that put something in.
-FILLS = frozenset({"append", "add", "update", "setdefault", "extend", "insert"})
+FILLS = frozenset({"append", "add", "update", "setdefault", "extend", "insert", "register"})
 _DOTTED = re.compile(r"[\w.]+")
 #: Decorators of torch that make a function an operator of ``torch.ops``.
 _OPERATORS = ("custom_op", "triton_op")
@@ -40,7 +40,9 @@ def read_fills(module: ast.Module, local: Collection[str]) -> dict[str, list[str
     found: dict[str, list[str]] = {}
     for node in module.body:
         if isinstance(node, ast.FunctionDef):
-            names = set(_filled(node)).intersection(local) - _bound(node) if local else set()
+            names = {each for each in _filled(node) if _DOTTED.fullmatch(each) and each.partition(".")[0] in local}
+            bound = _bound(node) if names else set()
+            names = {each for each in names if each.partition(".")[0] not in bound}
         elif isinstance(node, ast.ClassDef):
             derives = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == DERIVES]
             names = {each for method in derives for each in _filled(method)}

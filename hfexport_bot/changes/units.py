@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,10 +21,17 @@ WHOLE = ""
 BODY = "<module>"
 #: Importing a file, whatever of it is used: what it does to others, and whether it can be done.
 IMPORT = "<import>"
+#: Never part of a repository.
+_ELSEWHERE = sys.stdlib_module_names | {"numpy", "torch"}
+#: Ends the name of a unit that has what a file hands to a method of what it imports, such as ``TABLE.update()``.
+CALLED = "()"
 #: Callers at module level of which nothing but messages depends.
 MESSAGES = re.compile(r"logg\w*|log|warnings|print")
 
 _DICTS = frozenset({"dict", "OrderedDict"})
+#: Methods that put an entry into a table: its key, and what belongs to it.
+_PUTS = frozenset({"register", "setdefault"})
+_DOTTED = re.compile(r"[\w.]+")
 _LAYERS = frozenset({"nn.Module", "torch.nn.Module", "Module", "GradientCheckpointingLayer"})
 #: Statements that only say what a package offers.
 OFFERS = frozenset({"__all__", "_import_structure"})
@@ -124,14 +132,12 @@ def _sort(units: Units, node: ast.stmt) -> None:
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         _unit(units, node.name, "function", node).add(WHOLE, node)
     elif isinstance(node, ast.ClassDef):
-        _class(_unit(units, node.name, "class", node), node)
+        _class(_unit(units, node.name, "class", node), node, units)
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         _assignment(units, node)
     elif is_text(node):
         pass
-    elif isinstance(node, ast.Expr) and (name := _registered(node, units)):
-        _constant(_unit(units, name, "constant", node), node, node.value)
-    else:
+    elif not _handed(units, node):
         _unit(units, BODY, "body", node).add(WHOLE, node)
 
 
@@ -144,7 +150,7 @@ def _unit(units: Units, name: str, kind: str, node: ast.AST) -> Unit:
     return found
 
 
-def _class(unit: Unit, node: ast.ClassDef) -> None:
+def _class(unit: Unit, node: ast.ClassDef, units: Units) -> None:
     unit.bases.extend(node.bases)
     unit.add(WHOLE, *node.bases, *(keyword.value for keyword in node.keywords))
     unit.add(WHOLE, *(each for each in node.decorator_list if not is_documenting(each)))
@@ -160,6 +166,7 @@ def _class(unit: Unit, node: ast.ClassDef) -> None:
                 unit.add(name, statement)
         elif not is_text(statement):
             unit.add(WHOLE, statement)
+            _handed(units, statement)
 
 
 def is_layer(node: ast.ClassDef) -> bool:
@@ -179,17 +186,28 @@ def _assignment(units: Units, node: ast.Assign | ast.AnnAssign | ast.AugAssign) 
             _constant(_unit(units, name, "constant", node), node, node.value)
     else:
         _unit(units, BODY, "body", node).add(WHOLE, node)
+    if isinstance(node.value, ast.Call) and getattr(node.value.func, "attr", "") in _PUTS:
+        _handed(units, node)
+
+
+def _handed(units: Units, node: ast.stmt) -> bool:
+    """Sort what a statement such as ``TABLE.update({...})`` hands on; False where it does not."""
+    value = getattr(node, "value", None)
+    name = _registered(value, units) if isinstance(node, ast.Expr | ast.Assign) else None
+    if name is not None:
+        _constant(_unit(units, name, "constant", node), node, value)
+    return name is not None
 
 
 def _constant(unit: Unit, node: ast.stmt, value: ast.expr | None) -> None:
-    entries = dict(_entries(value)) if value is not None else {}
+    entries = dict(_entries(value))
     if not entries:
         unit.add(WHOLE, node)
     for key, entry in entries.items():
         unit.add(f"[{key}]", entry)
 
 
-def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def _entries(value: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
     """Key and value of a table written out: a dict, or pairs in a call of dict, OrderedDict or ``update``. Strings
     that are listed are keys themselves."""
     if isinstance(value, ast.List | ast.Tuple | ast.Set):
@@ -199,10 +217,16 @@ def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(value, ast.Dict):
         if all(key is not None for key in value.keys):
             yield from ((ast.unparse(key), item) for key, item in zip(value.keys, value.values, strict=True) if key)
-    elif isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords:
+    elif isinstance(value, ast.Call):
         name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-        (inner,) = value.args
-        if name in _DICTS or name == "update":
+        tabular = name in _DICTS or name == "update"
+        inner = value.args[0] if value.args else None
+        if name in _PUTS and isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            put = [*value.args[1:], *(each.value for each in value.keywords)]
+            yield ast.unparse(inner), ast.Tuple(put, ast.Load()) if put else value
+        elif tabular and not value.args and all(each.arg for each in value.keywords):
+            yield from ((repr(each.arg), each.value) for each in value.keywords)
+        elif tabular and len(value.args) == 1 and not value.keywords:
             pairs = inner.elts if isinstance(inner, ast.List | ast.Tuple) else []
             if pairs and all(isinstance(pair, ast.Tuple) and len(pair.elts) == 2 for pair in pairs):
                 yield from ((ast.unparse(pair.elts[0]), pair.elts[1]) for pair in pairs if isinstance(pair, ast.Tuple))
@@ -210,13 +234,31 @@ def _entries(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
                 yield from _entries(inner)
 
 
-def _registered(node: ast.Expr, units: Units) -> str | None:
-    """The constant that a statement such as ``REGISTRY.update({...})`` adds to."""
-    if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        root = root_of(node.value.func)
-        if units.kind(root) == "constant":
-            return root
-    return None
+def _registered(call: object, units: Units) -> str | None:
+    """The constant that a call such as ``REGISTRY.update({...})`` adds to, or the unit of what it hands to others."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    root, written = root_of(call.func), ast.unparse(call.func)
+    if units.kind(root) == "constant":
+        return root
+    if not (call.args or call.keywords) or not _DOTTED.fullmatch(written) or MESSAGES.fullmatch(root):
+        return None
+    own = units.kind(written + CALLED) or units.kind(root) == "class" or {root, "*"} & {*_imported(units.imports)}
+    return written + CALLED if own else None
+
+
+def _imported(nodes: Sequence[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    """The names that are imported and may be a repository's own."""
+    for node in nodes:
+        for alias in node.names:
+            level, module = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, alias.name)
+            if not is_elsewhere(level, module):
+                yield alias.asname or (alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0])
+
+
+def is_elsewhere(level: int, module: str) -> bool:
+    """Whether an import names what is never part of a repository."""
+    return not level and module.partition(".")[0] in _ELSEWHERE
 
 
 def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[str]:
@@ -248,3 +290,21 @@ def sets_elsewhere(node: ast.AST) -> bool:
     """Whether a statement that runs at import sets an attribute or entry of what its file does not define."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
+
+
+def hands_over(node: ast.AST, local: Collection[str]) -> bool:
+    """Whether a statement that runs at import sets something of others, at any depth, or hands what the file has to a
+    function of its level, which may keep it."""
+    if isinstance(node, ast.For | ast.While):
+        inner = [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
+        return any(_calls_method(each) or hands_over(each, local) for each in inner)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        given = [*node.value.args, *(each.value for each in node.value.keywords)]
+        names = {each.id for value in given for each in ast.walk(value) if isinstance(each, ast.Name)}
+        return node.value.func.id in ("setattr", *local) and not names.isdisjoint(local)
+    return sets_elsewhere(node)
+
+
+def _calls_method(node: ast.AST) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not MESSAGES.fullmatch(root_of(call))

@@ -1,4 +1,4 @@
-"""Definitions that a decorator or a base class puts into a table affect what reads the table."""
+"""Definitions that a decorator, a base class or a call puts into a table affect what reads the table."""
 
 from __future__ import annotations
 
@@ -73,3 +73,88 @@ def test_what_reads_a_table_is_affected_by_what_is_in_it(definition: str, value:
     change = FileChange("zoo/ops.py", "zoo/ops.py")
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == ({"AModel"} if runs else set())
+
+
+TABLES = """
+class Registry(dict):
+    found = {}
+    @classmethod
+    def register(cls, name, put): cls.found[name] = put
+REG, TABLE, LOG = Registry(), {}, []
+def keep(name, put): TABLE[name] = put
+def get(name): return TABLE[name]
+"""
+FILLING = "from .ops import op\nfrom . import tables\nfrom .tables import *\n{fill}\n"
+
+
+@pytest.mark.parametrize("edited", ["zoo/ops.py", "zoo/filling.py"])
+@pytest.mark.parametrize(
+    ("fill", "value"),
+    [
+        ("TABLE.update(a=op)", "TABLE['a'](x)"),
+        ("TABLE.update({'a': op})", "get(self.kind)(x)"),
+        ("TABLE.update([('a', op)])", "TABLE[self.kind](x)"),
+        ("TABLE.setdefault('a', op)", "TABLE['a'](x)"),
+        ("TABLE.setdefault(KEY, op)", "TABLE['a'](x)"),
+        ("TABLE.update({KEY: op})", "TABLE['a'](x)"),
+        ("TABLE['a'] = op", "TABLE['a'](x)"),
+        ("from .tables import TABLE\nTABLE |= {'a': op}", "TABLE['a'](x)"),
+        ("tables.TABLE.update(a=op)", "TABLE['a'](x)"),
+        ("tables.keep('a', op)", "TABLE['a'](x)"),
+        ("keep('a', op)", "TABLE['a'](x)"),
+        ("from .tables import TABLE\ndef fill():\n    TABLE['a'] = op\nfill()", "TABLE['a'](x)"),
+        ("class Plugin:\n    TABLE.update(a=op)", "TABLE['a'](x)"),
+        ("REG.register('a', op)", "REG.get(self.kind)(x)"),
+        ("_ = Registry.register('a', op)", "REG.get(self.kind)(x)"),
+        ("LOG.append(op)", "LOG[0](x)"),
+        ("LOG.extend([op])", "LOG[0](x)"),
+        ("from .tables import LOG\nLOG += [op]", "LOG[0](x)"),
+        ("for each in (op,):\n    LOG.append(each)", "LOG[0](x)"),
+        ("setattr(REG, 'a', op)", "REG.a(x)"),
+    ],
+)
+def test_a_table_that_another_file_fills_by_a_call(fill: str, value: str, edited: str) -> None:
+    base = {
+        "zoo/tables.py": TABLES,
+        "zoo/ops.py": "def op(x): return 1\n",
+        "zoo/filling.py": FILLING.format(fill=fill),
+        "zoo/modeling_a.py": MODEL.format(
+            name="A", imports="from . import filling\nfrom .tables import *", value=value
+        ),
+        "zoo/modeling_b.py": MODEL.format(name="B", imports="from .tables import *", value=value),
+    }
+    texts = {"zoo/ops.py": "def op(x): return 2\n", "zoo/filling.py": FILLING.format(fill="")}
+    head = {**base, edited: texts[edited]}
+    selection = select([FileChange(edited, edited)], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == {"AModel"}, "B loads nothing that fills the table"
+
+
+@pytest.mark.parametrize("fill", ["TABLE.update(a=op)", "TABLE.setdefault('a', op)"])
+def test_an_entry_that_a_call_puts_in_is_not_what_looks_another_up(fill: str) -> None:
+    base = {
+        "zoo/tables.py": TABLES,
+        "zoo/ops.py": "def op(x): return 1\n",
+        "zoo/filling.py": FILLING.format(fill=fill),
+        "zoo/modeling_a.py": MODEL.format(
+            name="A", imports="from . import filling\nfrom .tables import TABLE", value="TABLE['b']"
+        ),
+    }
+    head = {**base, "zoo/ops.py": "def op(x): return 2\n"}
+    change = FileChange("zoo/ops.py", "zoo/ops.py")
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == set()
+
+
+def test_what_is_registered_with_transformers_affects_all_that_loads_the_file() -> None:
+    attention = (
+        "from transformers import AttentionInterface\ndef op(x): return 1\nAttentionInterface.register('a', op)\n"
+    )
+    base = {
+        "zoo/attention.py": attention,
+        "zoo/modeling_a.py": MODEL.format(name="A", imports="from . import attention", value="x"),
+        "zoo/modeling_b.py": MODEL.format(name="B", imports="", value="x"),
+    }
+    head = {**base, "zoo/attention.py": attention.replace("return 1", "return 2")}
+    change = FileChange("zoo/attention.py", "zoo/attention.py")
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == {"AModel"}
