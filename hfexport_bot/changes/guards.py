@@ -97,12 +97,16 @@ class Guards:
         return path.startswith((policy.MODELS, policy.TESTS)) and not path.startswith(policy.AUTO)
 
     def _find_saying(self, word: str) -> frozenset[str]:
-        """The folders of models in whose files, or those of its tests, a word is written as a key or an argument."""
+        """The folders of models in whose files, or those of its tests, a word is written as a key or an argument, or
+        what gives a configuration the property that it stands for."""
+        words = [each.encode() for each in policy.GETS_PROPERTY.get(word, ())]
         # It begins with the word, which makes the search several times as quick.
         written = re.compile(rb"%b(?:(?<![\w]%b)\s*(?::[^=\n]*)?=(?!=)|(?<=[\"']%b)[\"'])" % ((word.encode(),) * 3))
-        return frozenset(
-            _folder(path) for path, sources in self._of_models.items() if any(map(written.search, sources))
-        )
+
+        def says(source: bytes) -> bool:
+            return any(each in source for each in words) or written.search(source) is not None
+
+        return frozenset(_folder(path) for path, sources in self._of_models.items() if any(map(says, sources)))
 
     # -- sources -------------------------------------------------------------------------------------------------
 

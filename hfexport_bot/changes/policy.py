@@ -30,6 +30,11 @@ CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
 CONCERNS = {"RotaryEmbeddingConfigMixin": "rope_parameters"}
 #: Properties of few configurations, and what is written to give them to one.
 PROPERTIES = {"is_heterogeneous": "per_layer_config"}
+#: What a configuration gets such a property by, other than its word as a key or an argument: it is set, taken over by a
+#: member or an attribute of its class, or given by a function or a mixin.
+GETS_PROPERTY = {
+    "per_layer_config": ("per_layer_config", "is_heterogeneous", "heterogeneous_config", "HeterogeneousConfig")
+}
 #: Decorators that hand on to a function what they are called with, and no more.
 TRANSPARENT = frozenset(
     {"abstractmethod", "auto_docstring", "cache", "can_return_tuple", "deprecate_kwarg", "lru_cache", "no_grad"}

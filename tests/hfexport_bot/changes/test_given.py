@@ -331,6 +331,24 @@ def test_code_for_a_property_affects_the_configurations_that_get_it(old: str, ne
     assert affected(run({CONFIGURATION: (old, new)}, LAYERED)) == classes
 
 
+@pytest.mark.parametrize(
+    "member",
+    [
+        "is_heterogeneous = True",
+        "@property\n    def is_heterogeneous(self): return True",
+        "def __init__(self, layers): setattr(self, 'per_layer_config', layers)",
+        "def __init__(self, layers): self.per_layer_config = layers",
+        "def __init__(self, layers): apply_heterogeneous_config(self, layers)",
+        "def __init__(self, per_layer_config): super().__init__(per_layer_config)",
+    ],
+)
+def test_a_configuration_may_get_a_property_in_other_ways(member: str) -> None:
+    path = SRC + "models/far/configuration_far.py"
+    extra = {CONFIGURATION: LAYERED[CONFIGURATION], path: FILES[path].replace("size: int", f"{member}\n    size: int")}
+    edit = {CONFIGURATION: ("def pick(self): return 1", "def pick(self): return 2")}
+    assert affected(run(edit, extra)) == FAR_MODELS
+
+
 def test_a_cache_that_only_an_optional_argument_makes() -> None:
     cache = SRC + "cache_utils.py"
     made = """class SlidingLayer(DynamicLayer):
