@@ -15,6 +15,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.chains import Chains
 from hfexport_bot.changes.changed import Changed
 from hfexport_bot.changes.configurations import Edges, configuration_edges
+from hfexport_bot.changes.data_files import is_data, reading
 from hfexport_bot.changes.expectations import is_told_by_expectations
 from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
@@ -80,10 +81,13 @@ def select(
     by_exporters = affected_by_exporters(own if hits is not None else (), base, head, layout, hits or {})
     others = [change for change in python if change not in own]
     found, named = Selection(), Named()
+    read = {asked.file}
     if others or installs.altered or may_name_models(asked, aside, layout):
         with many_objects():
-            selecting = _Selecting(others, base, head, layout, asked, built or {})
+            data = [change.path for change in aside if is_data(change.path, layout)]
+            selecting = _Selecting(others, base, head, layout, asked, built or {}, data)
             found = selecting.selection(installs.altered)
+            read |= selecting.read
         named = classes_named(asked, changes, selecting.touched, selecting.public, (base, head), layout)
     reason = "not used in an export to torch.export, ONNX or ExecuTorch"
     told = [entry for entry in found.not_run if not is_told_by_expectations(entry, asked.sources)]
@@ -94,8 +98,7 @@ def select(
         not_run += [NotRun(kind="file", name=change.path, reason=_NOT_THEIRS) for change in own]
     if any(change.path == asked.file for change in changes) and not (asked.globs or asked.renamed):
         not_run.append(NotRun(kind="file", name=asked.file, reason=asked.postponed or ONLY_TEXT))
-    read = {asked.file, *named.files}
-    not_run += unread_files(sorted({change.path for change in aside} - read))
+    not_run += unread_files(sorted({change.path for change in aside} - read - named.files))
     affected = with_classes(found.affected, by_exporters.classes, base, head, layout)
     return Selection(
         with_classes(affected, named.classes, base, head, layout),
@@ -137,6 +140,7 @@ class _Selecting:
         layout: Layout,
         asked: Asked,
         built: Built,
+        data: Sequence[str],
     ) -> None:
         self._layout = layout
         self._built = built
@@ -151,7 +155,14 @@ class _Selecting:
             change.path: with_starred(self._sides.compare(change), change.path, self._graph) for change in changes
         }
         loading = Loading(self._graph, self._compared)
-        self._changed = Changed(changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks)
+        #: What reads each changed file that is no Python.
+        code = [path for path in self._modules.facts if path not in asked.hooks]
+        self._reading = {path: (*reading(path, code, self._trees),) for path in data}
+        #: The files that are no Python and that some code reads.
+        self.read = {path for path, symbols in self._reading.items() if symbols}
+        self._changed = Changed(
+            changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks, self._reading
+        )
         self._families = Families(self._graph, layout is Layout.TRANSFORMERS)
         processors = Processors(self._graph, self._trees)
         guards = Guards(self._graph, self._families, self._trees, Naming(self._graph))

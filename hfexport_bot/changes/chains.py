@@ -74,6 +74,8 @@ class Chains:
         hows = {symbol.how for symbol in symbols}
         how = "changed" if len(hows) > 1 else hows.pop()
         path = symbols[0].path
+        if how.startswith("reads "):
+            return f"{', '.join(names[:_NAMED])}{more} in {PurePosixPath(path).name} {how}"
         if symbols[0].definition == IMPORT and how != "changed":
             return f"{PurePosixPath(path).name} {how}"
         return f"{told(names[:_NAMED], how, more)} in {self._edited(path)}{self._copied(symbols[0])}"

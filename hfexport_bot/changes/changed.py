@@ -48,7 +48,9 @@ class Changed:
         loading: Loading,
         layout: Layout,
         hooks: Collection[str],
+        reading: Mapping[str, Sequence[Symbol]],
     ) -> None:
+        self._reading = reading
         self._changes = changes
         self._sides = sides
         self._modules = modules
@@ -65,7 +67,8 @@ class Changed:
         """The changed symbols of all files that may count."""
         failing = [*self._sides.failing(self._modules).symbols((each.old, each.new) for each in self._changes)]
         self.failing = {symbol.path for symbol in failing}
-        return [*(symbol for change in self._changes for symbol in self._of_file(change)), *failing]
+        reading = (symbol for symbols in self._reading.values() for symbol in symbols)
+        return [*(symbol for change in self._changes for symbol in self._of_file(change)), *failing, *reading]
 
     def _of_file(self, change: FileChange) -> Iterator[Symbol]:
         compared = self._compared[change.path]
@@ -135,8 +138,14 @@ class Changed:
 
     def tell_unused(self, unused: Mapping[str, Sequence[Symbol]]) -> None:
         """Name the changed symbols of each file that lead to no class that is run; a file where none of it does."""
-        for path, symbols in unused.items():
-            if path in self._elsewhere:
+        left = {symbol for symbols in unused.values() for symbol in symbols}
+        for path, symbols in self._reading.items():
+            if symbols and left.issuperset(symbols):
+                self.leave_out(path, NOT_EXPORTED)
+        reading = {symbol for symbols in self._reading.values() for symbol in symbols}
+        for path, others in unused.items():
+            symbols = [symbol for symbol in others if symbol not in reading]
+            if path in self._elsewhere or not symbols:
                 continue
             whys = {self._why_unused(symbol) for symbol in symbols}
             every = self._compared[path].symbols if path in self._compared else ()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from hfexport_bot.changes.data_files import is_data
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.layout import model_file
 from hfexport_bot.changes.selection import NOT_READ, Classes
@@ -19,8 +20,6 @@ from hfexport_bot.schema import Backend, Layout, NotRun, Shapes, Task
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TEXT = re.compile(r'("""|\'\'\')[\s\S]*?\1|#[^\n]*')
-#: What a modeling file may read as data.
-_DATA = frozenset({".json", ".txt", ".csv", ".yaml", ".yml", ".toml", ".npy", ".npz", ".pt", ".bin", ".safetensors"})
 #: Files that are told one by one when no model reads them.
 _TOLD = 3
 
@@ -59,10 +58,8 @@ class Named:
 
 def may_name_models(asked: Asked, aside: Iterable[FileChange], layout: Layout) -> bool:
     """Whether files that are no code of models may select some; ``aside`` are those that changed."""
-    names = {PurePosixPath(change.path).name for change in aside}
-    return bool(asked.globs or asked.renamed or (asked.hooks and names)) or (
-        layout is Layout.MODELING and any(PurePosixPath(name).suffix in _DATA for name in names)
-    )
+    paths = [change.path for change in aside]
+    return bool(asked.globs or asked.renamed or (asked.hooks and paths)) or any(is_data(path, layout) for path in paths)
 
 
 def classes_named(
@@ -102,20 +99,7 @@ def classes_named(
             files.update([path] if named else [])
             for each, names in named.items():
                 add(each, names, f"{path} changed")
-        elif PurePosixPath(path).suffix in _DATA and layout is Layout.MODELING:
-            inside = [each for each in public if f"{_folder(path)}/".startswith(f"{_folder(each)}/")]
-            readers = [each for each in inside if _names_file(each, path, trees)]
-            files.update([path] if readers else [])
-            for each in readers:
-                add(each, public[each], f"{path} changed, which {PurePosixPath(each).name} names")
     return Named(found, frozenset(files))
-
-
-def _names_file(modeling: str, path: str, trees: Sequence[Tree]) -> bool:
-    """Whether the code of a modeling file names another file, on either side."""
-    sources = [(tree.read(modeling) or b"").decode(errors="replace") for tree in trees]
-    name = re.compile(rf"[\"'/]{re.escape(PurePosixPath(path).name)}[\"']")
-    return any(name.search(_TEXT.sub("", source)) for source in sources)
 
 
 def _matching(globs: Iterable[tuple[str, str]], public: Public, layout: Layout) -> Iterator[tuple[str, str, str]]:

@@ -175,7 +175,7 @@ class _Walker:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name == "getattr" and len(node.args) > 1 and isinstance(node.args[0], ast.Name):
             asked = node.args[1]
-            word = asked.value if isinstance(asked, ast.Constant) else _glob(asked)
+            word = asked.value if isinstance(asked, ast.Constant) else glob_of(asked)
             self.pending.append((node.args[0].id, (str(word),)))
         elif name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             self.attrs.add(str(node.args[1].value))
@@ -195,7 +195,7 @@ class _Walker:
 
     def _import_by_name(self, node: ast.expr) -> None:
         """Take in a module that is imported by a string, or one of those that it begins or ends like."""
-        written = str(node.value) if isinstance(node, ast.Constant) else _glob(node)
+        written = str(node.value) if isinstance(node, ast.Constant) else glob_of(node)
         module = written.lstrip(".")
         if module.rpartition(".")[2].startswith("*"):
             return  # one of all there are
@@ -288,14 +288,14 @@ def _calls(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def _glob(node: ast.expr) -> str:
+def glob_of(node: ast.expr) -> str:
     """``f"_validate_{kind}"`` as ``_validate_*``; anything else that is settled at run time as ``*``."""
     if isinstance(node, ast.JoinedStr):
-        pieces = [str(each.value) if isinstance(each, ast.Constant) else _glob(each) for each in node.values]
+        pieces = [str(each.value) if isinstance(each, ast.Constant) else glob_of(each) for each in node.values]
         return "".join(pieces)
     if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Constant):
         return str(node.value.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         sides = (node.left, node.right)
-        return "".join(str(each.value) if isinstance(each, ast.Constant) else _glob(each) for each in sides)
+        return "".join(str(each.value) if isinstance(each, ast.Constant) else glob_of(each) for each in sides)
     return "*"

@@ -8,7 +8,7 @@ from hfexport_bot.changes.affected import select
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.tree import MappingTree
 from hfexport_bot.schema import Layout
-from tests.hfexport_bot.changes.checkout import affected
+from tests.hfexport_bot.changes.checkout import FILES, SRC, TOY, affected, not_run, run
 
 MODEL = """import importlib
 from transformers import PreTrainedModel
@@ -87,13 +87,46 @@ def test_a_package_that_takes_names_from_its_files_on_demand(package: str, impor
     [
         ("json.loads(Path(__file__).with_name('table.json').read_text())", True),
         ("open(f'{HERE}/table.json')", True),
+        ("open(Path(__file__).parent / 'table.json')", True),
+        ("open(Path(__file__).parent / ('tab' + 'le.json'))", True),
+        ("open(f'{self.kind}.json')", True),
+        ("open('%s.json' % self.kind)", True),
+        ("open('{}.json'.format(self.kind))", True),
+        ("importlib.resources.read_text(__package__, 'table.json')", True),
+        ("[open(each) for each in HERE.glob('*.json')]", True),
         ("open('other_table.json')", False),
+        ("open(f'other_{self.kind}.json')", False),
         ("x  # table.json", False),
+        ("helper.read(x)", True),
+        ("helper.other(x)", False),
     ],
 )
-def test_a_data_file_beside_a_modeling_file_that_names_it(value: str, runs: bool) -> None:
-    base = {"zoo/modeling_a.py": MODEL.format(imports="", value=value), "zoo/table.json": "1"}
+def test_a_data_file_that_code_of_a_model_reads(value: str, runs: bool) -> None:
+    helper = "def read(x): return open('table.json')\ndef other(x):\n    'Not table.json.'\n    return x\n"
+    base = {
+        "zoo/modeling_a.py": MODEL.format(imports="from . import helper", value=value),
+        "zoo/helper.py": helper,
+        "zoo/table.json": "1",
+    }
     change = FileChange("zoo/table.json", "zoo/table.json")
     head = {**base, "zoo/table.json": "2"}
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == ({"AModel"} if runs else set())
+    assert not_run(selection) == ({} if runs else {"zoo/table.json": "not on an exported path"})
+
+
+def test_the_source_of_a_kernel_is_told_with_what_reads_it() -> None:
+    kernel = "src/transformers/kernels/toy/toy.cu"
+    load = (
+        "def load():\n    root = Path(__file__).parents[2] / 'kernels' / 'toy'\n    return build([root / 'toy.cu'])\n"
+    )
+    edit = {kernel: ("1", "2")}
+    extra = {kernel: "1", SRC + "models/toy/kernels.py": load}
+    assert not_run(run(edit, extra)) == {kernel: "not on an exported path"}
+    used = {TOY: FILES[TOY].replace("self.act = ", "self.op = load(); self.act = ")}
+    header = {TOY: "from .kernels import load\n" + used[TOY]}
+    selection = run(edit, extra | header)
+    assert affected(selection) == {"ToyModel", "ToyForCausalLM"}
+    reasons = [module.reason_of("ToyModel") for module in selection.affected]
+    assert reasons == ["load in kernels.py reads toy.cu, which changed → ToyLayer → ToyModel"]
+    assert not_run(run(edit, {kernel: "1"})) == {kernel: "no model reads it"}
