@@ -4,7 +4,6 @@ code that names it."""
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -14,7 +13,7 @@ from hfexport_bot.changes.modeling import SourceError, parse
 from hfexport_bot.changes.symbols import Symbol
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.changes.units import is_text, take_apart
-from hfexport_bot.changes.uses import glob_of
+from hfexport_bot.changes.uses import FILLED_IN, glob_of
 from hfexport_bot.schema import Layout
 
 _SUFFIXES = frozenset(
@@ -24,8 +23,6 @@ _SUFFIXES = frozenset(
         *(".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".mm", ".metal", ".cl"),
     }
 )
-#: A part of a text that is filled in at run time.
-_FILLED_IN = re.compile(r"\{[^{}]*\}|%[sdir]")
 
 
 def is_data(path: str, layout: Layout) -> bool:
@@ -71,9 +68,9 @@ def _names(data: str, path: str, texts: Sequence[str]) -> bool:
 def _texts(node: ast.AST) -> Iterator[str]:
     """The strings of some code, those that it joins with a ``*`` for what is settled at run time."""
     if isinstance(node, ast.JoinedStr | ast.BinOp):
-        yield _FILLED_IN.sub("*", glob_of(node))
+        yield FILLED_IN.sub("*", glob_of(node))
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield _FILLED_IN.sub("*", node.value)
+        yield FILLED_IN.sub("*", node.value)
     for child in ast.iter_child_nodes(node):
         if not is_text(child):
             yield from _texts(child)

@@ -26,7 +26,7 @@ from hfexport_bot.changes.modeling import (
 )
 from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import WHOLE, Unit, hands_over, is_elsewhere, take_apart
-from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, read_part
+from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
 VERSION = 19
 #: Larger files are data, not code.
@@ -125,12 +125,22 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
     bound = {each.local for each in imports}
     local = bound | units.definitions.keys()
     copied = _copied(source)
+    constants = constants_of(
+        {
+            name: [node for nodes in unit.parts.values() for node in nodes]
+            for name, unit in units.definitions.items()
+            if unit.kind == "constant"
+        }
+    )
     definitions = {
         name: Definition(
             _kind(unit, local),
             unit.line,
             [base for base in map(_dotted, unit.bases) if base],
-            {key: _known(read_part(nodes, unit.kind), local, bool(stars)) for key, nodes in unit.parts.items()},
+            {
+                key: _known(read_part(nodes, unit.kind, constants), local, bool(stars))
+                for key, nodes in unit.parts.items()
+            },
             copied.get(name, ""),
         )
         for name, unit in units.definitions.items()

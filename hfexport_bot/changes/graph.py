@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from hfexport_bot.changes.facts import Definition, Facts
-from hfexport_bot.changes.modules import ANYTHING, Modules, Target, module_of
+from hfexport_bot.changes.modules import ANYTHING, ON_DEMAND, Modules, Target, module_of
 
 
 class Use(NamedTuple):
@@ -75,7 +75,7 @@ class Graph:
             for definition, part, after in (*words.get(local, ()), *words.get(ANYTHING, ())):
                 if (user, definition) != (path, name):
                     found[Use(user, definition, part, after)] = None
-        found |= dict.fromkeys(self._through_modules(path, name))
+        found |= dict.fromkeys((*self._through_modules(path, name), *self._through_others(path, name)))
         for target in ((path, name), (path, ANYTHING)):
             for user, definition, part in self._inner.get(target, ()):
                 if (user, definition) != (path, name):
@@ -83,8 +83,8 @@ class Graph:
         return tuple(found)
 
     def _through_modules(self, path: str, name: str) -> Iterator[Use]:
-        """The parts that use a definition as ``module.Name`` or ``package.module.Name``, or as ``package.Name`` where
-        the package takes it from the file."""
+        """The parts that use a definition as ``module.Name`` or ``package.module.Name``, or as ``package.Name``
+        where the package takes it from the file."""
         for holder, inside in self._holders(path):
             for user, local in self._bindings.get((holder, None), ()):
                 for definition, part, after in self._words(user).get(local, ()):
@@ -93,12 +93,25 @@ class Graph:
                         leads_here = first in (name, ANYTHING)
                     else:
                         leads_here = (path, name) in self.modules.lookup(module_of(holder), first)
+                    leads_here = leads_here or (ANYTHING in first and fnmatchcase(name, first))
+                    if name == ON_DEMAND and after.startswith(inside):
+                        leads_here |= (path, name) in self.modules.lookup(module_of(path), first)
                     if leads_here:
                         yield Use(user, definition, part, rest)
             for user, definition, part in self._inner.get((holder, ANYTHING), ()) if inside else ():
                 taken = self._takes(user, definition, part, name)
                 if taken and (path, name) in self.modules.lookup(module_of(holder), name):
                     yield Use(user, definition, part)
+
+    def _through_others(self, path: str, name: str) -> Iterator[Use]:
+        """The parts that use a definition as ``other.Name`` where another file takes it from its own."""
+        for taker, taken in self._bindings.get((path, name), ()):
+            for holder, inside in self._holders(taker):
+                for user, local in self._bindings.get((holder, None), ()):
+                    for definition, part, after in self._words(user).get(local, ()):
+                        first, rest = _first(after.removeprefix(inside))
+                        if after.startswith(inside) and first == taken:
+                            yield Use(user, definition, part, rest)
 
     def _takes(self, path: str, definition: str, part: str, attribute: str) -> bool:
         """Whether a part takes an attribute of some object."""

@@ -87,7 +87,10 @@ class Modules:
     def like(self, importer: str, level: int, glob: str) -> tuple[Target, ...]:
         """The modules that an import by a string that is known in part may name."""
         package, _, name = glob.rpartition(".")
-        folder = self.module(importer, level, package) if package else importer.rpartition("/")[0]
+        if self._roots is not None and name.startswith(ANYTHING):
+            return ()  # one of all there are: what transformers imports so are models, which it names elsewhere
+        near = not package.strip(ANYTHING)
+        folder = importer.rpartition("/")[0] if near else self.module(importer, level, package)
         files = (
             f"{folder}/{found}".lstrip("/") for found in self._names.get(folder or "", ()) if fnmatchcase(found, name)
         )
@@ -150,8 +153,8 @@ class Modules:
             for inside, names in facts.structure.items():
                 if name in names:
                     found += self.lookup(f"{module}/{inside.replace('.', '/')}", name)
-            if ON_DEMAND in facts.rows:
-                found += self._on_demand(module, facts, name)
+            if ON_DEMAND in facts.rows and name[:2] != "__":
+                found += [*self._on_demand(module, facts, name), (path, ON_DEMAND)]
             if facts.lazy and not found:
                 found += self.exported(module).get(name, ())
         if not found and versions and not imported:  # what is imported from elsewhere is none of this file's

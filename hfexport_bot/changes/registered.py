@@ -22,9 +22,18 @@ def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
                     yield from _tables(graph, target, str(owner), f"[{key}]" if key else "")
                 elif "." in dotted and (kind in ("class", "function") or _makes_own(graph, target, str(owner))):
                     yield Use(target, str(owner), "")
+    yield from _listed(graph, path, name)
     for base in sorted((target, str(owner)) for target, owner in graph.ancestors(path, name)):
         if base != (path, name) and any(base[1] in facts.fills for facts in graph.modules.facts.get(base[0], ())):
             yield from (use for use in graph.users(*base) if use.after[:1].isidentifier())
+
+
+def _listed(graph: Graph, path: str, name: str) -> Iterator[Use]:
+    """What asks the classes that a class derives from for all that derive from them."""
+    for mention in graph.mentions("__subclasses__"):
+        asked = [(mention.path, mention.definition)] if mention.own else graph.resolve(mention.path, mention.root)
+        if not graph.ancestors(path, name).isdisjoint(asked):
+            yield Use(*mention[:3])
 
 
 def _of_operator(graph: Graph, name: str) -> Iterator[Use]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from hfexport_bot.changes.modeling import is_documenting
@@ -28,6 +29,13 @@ OPERATORS = "torch.ops."
 _IMPORTS = frozenset({"import_module", "__import__"})
 _EVALUATES = frozenset({"eval", "exec"})
 _CHAINED = (ast.Attribute, ast.Subscript)
+#: A part of a text that is filled in at run time.
+FILLED_IN = re.compile(r"\{[^{}]*\}|%[sdir]")
+#: So many texts that code may put together are told one by one.
+_MANY = 50
+
+#: What the constants of a file are, or hold, that are texts.
+Constants = Mapping[str, Sequence[str]]
 
 
 class Part(NamedTuple):
@@ -46,10 +54,10 @@ class Part(NamedTuple):
     method: bool
 
 
-def read_part(nodes: Iterable[ast.AST], kind: str) -> Part:
-    """What the nodes of one part use; ``kind`` is that of its definition."""
+def read_part(nodes: Iterable[ast.AST], kind: str, constants: Constants | None = None) -> Part:
+    """What the nodes of one part use; ``kind`` is that of its definition. ``constants``: what its file's are."""
     nodes = list(nodes)
-    walker = _Walker(method=kind == "class", word=_ENTRY if kind == "constant" else _TYPE)
+    walker = _Walker(kind == "class", _ENTRY if kind == "constant" else _TYPE, constants or {})
     for node in nodes:
         walker.walk(node)
     for root, chain in walker.pending:
@@ -65,7 +73,8 @@ def read_part(nodes: Iterable[ast.AST], kind: str) -> Part:
 
 
 class _Walker:
-    def __init__(self, method: bool, word: re.Pattern[str]) -> None:
+    def __init__(self, method: bool, word: re.Pattern[str], constants: Constants) -> None:
+        self._constants = constants
         self.names: set[str] = set()
         self.own: set[str] = set()
         self.attrs: set[str] = set()
@@ -147,6 +156,8 @@ class _Walker:
                 literal = isinstance(current.slice, ast.Constant) and isinstance(current.slice.value, str)
                 if _calls(current.value, "globals"):
                     self.names.add(str(current.slice.value) if isinstance(current.slice, ast.Constant) else ANY_NAME)
+                elif isinstance(node.ctx, ast.Load) and ast.unparse(current.value) == "sys.modules":
+                    self._loaded(current.slice)
                 if not (literal and isinstance(current.value, ast.Name)):
                     self.walk(current.slice)
                     self.walk(current.value)
@@ -195,11 +206,16 @@ class _Walker:
 
     def _import_by_name(self, node: ast.expr) -> None:
         """Take in a module that is imported by a string, or one of those that it begins or ends like."""
-        written = str(node.value) if isinstance(node, ast.Constant) else glob_of(node)
-        module = written.lstrip(".")
-        if module.rpartition(".")[2].startswith("*"):
-            return  # one of all there are
-        self.imports.add(("", len(written) - len(module), module, None))
+        for written in texts_of(node, self._constants):
+            module = written.lstrip(".")
+            self.imports.add(("", len(written) - len(module), module, None))
+
+    def _loaded(self, node: ast.expr) -> None:
+        """Take in a module that is looked up among those that are loaded, or all names of its own."""
+        if isinstance(node, ast.Name) and node.id == "__name__":
+            self.names.add(ANY_NAME)
+        elif texts_of(node, self._constants) != ["*"]:
+            self._import_by_name(node)
 
     def _asked(self, node: ast.expr) -> None:
         """Take in what ``isinstance`` asks for: it is named, and nothing of it runs."""
@@ -290,12 +306,49 @@ def _calls(node: ast.expr, name: str) -> bool:
 
 def glob_of(node: ast.expr) -> str:
     """``f"_validate_{kind}"`` as ``_validate_*``; anything else that is settled at run time as ``*``."""
+    return texts_of(node, {})[0]
+
+
+def texts_of(node: ast.expr, constants: Constants) -> list[str]:
+    """What a text may be that code puts together of others, with ``*`` for what is settled at run time. The name of the
+    package is what a relative import has before its dot: nothing."""
+    pieces: Sequence[ast.expr] = ()
+    between = ""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.Name):
+        return [""] if node.id == "__package__" else [*constants.get(node.id, ("*",))]
+    if isinstance(node, ast.Subscript):
+        return texts_of(node.value, constants) if isinstance(node.value, ast.Name) else ["*"]
     if isinstance(node, ast.JoinedStr):
-        pieces = [str(each.value) if isinstance(each, ast.Constant) else glob_of(each) for each in node.values]
-        return "".join(pieces)
-    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Constant):
-        return str(node.value.value)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        sides = (node.left, node.right)
-        return "".join(str(each.value) if isinstance(each, ast.Constant) else glob_of(each) for each in sides)
-    return "*"
+        pieces = node.values
+    elif isinstance(node, ast.FormattedValue):
+        return texts_of(node.value, constants)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        pieces = (node.left, node.right)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return [FILLED_IN.sub("*", text) for text in texts_of(node.left, constants)]
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Constant)
+    ):
+        if node.func.attr == "format":
+            return [FILLED_IN.sub("*", str(node.func.value.value))]
+        if node.func.attr == "join" and len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
+            pieces, between = node.args[0].elts, str(node.func.value.value)
+    if not pieces:
+        return ["*"]
+    found = [between.join(each) for each in product(*(texts_of(piece, constants) for piece in pieces))]
+    return found if len(found) <= _MANY else ["*"]
+
+
+def constants_of(definitions: Mapping[str, Sequence[ast.AST]]) -> Constants:
+    """The constants of a file that are a text, or hold several, by the nodes that give them their values."""
+    found: dict[str, list[str]] = {}
+    for name, nodes in definitions.items():
+        values = [node if isinstance(node, ast.Constant) else getattr(node, "value", None) for node in nodes]
+        texts = [each for each in values if isinstance(each, ast.Constant)]
+        if nodes and len(texts) == len(nodes):
+            found[name] = [str(each.value) for each in texts if isinstance(each.value, str)]
+    return {name: texts for name, texts in found.items() if 0 < len(texts) <= _MANY}

@@ -32,6 +32,21 @@ def other(): pass
         ("", "importlib.import_module('.ops_fast', __package__).op(x)", True),
         ("", "importlib.import_module(f'zoo.ops_{self.kind}').op(x)", True),
         ("", "importlib.import_module('.ops_' + self.kind, __package__).op(x)", True),
+        ("NAME = 'ops_fast'", "importlib.import_module('.' + NAME, __package__).op(x)", True),
+        ("NAME = 'ops_fast'", "importlib.import_module(f'{__package__}.{NAME}').op(x)", True),
+        ("NAME = 'ops_fast'", "importlib.import_module('.'.join([__package__, NAME])).op(x)", True),
+        ("NAMES = {'a': '.ops_fast'}", "importlib.import_module(NAMES[self.kind], __package__).op(x)", True),
+        ("NAMES = {'a': '.other'}", "importlib.import_module(NAMES[self.kind], __package__).op(x)", False),
+        ("", "importlib.import_module('zoo.{}'.format(self.kind)).op(x)", True),
+        ("", "importlib.import_module('zoo.ops_%s' % self.kind).op(x)", True),
+        ("", "importlib.import_module(__name__.rpartition('.')[0] + '.ops_fast').op(x)", True),
+        ("", "importlib.import_module(self.kind).op(x)", True),
+        ("from . import ops_fast", "getattr(ops_fast, self.kind)(x)", True),
+        ("from . import ops_fast", "getattr(ops_fast, f'{self.kind}p')(x)", True),
+        ("from . import ops_fast", "getattr(ops_fast, f'{self.kind}_x')(x)", False),
+        ("", "getattr(sys.modules['zoo.ops_fast'], 'op')(x)", True),
+        ("", "sys.modules[__package__ + '.ops_fast'].op(x)", True),
+        ("from .ops_fast import op", "getattr(sys.modules[__name__], self.kind)(x)", True),
         ("", "importlib.import_module(f'zoo.other_{self.kind}').op(x)", False),
         ("", "importlib.import_module('zoo.other').op(x)", False),
         ("", "__import__('zoo.ops_fast', fromlist=['op']).op(x)", True),
@@ -46,6 +61,60 @@ def test_what_is_chosen_at_run_time_falls_back_to_the_module(imports: str, value
     base = {"zoo/__init__.py": "", "zoo/modeling_a.py": model, "zoo/ops_fast.py": OPS, "zoo/other.py": OPS}
     head = {**base, "zoo/ops_fast.py": OPS.replace("return 1", "return 2")}
     change = FileChange("zoo/ops_fast.py", "zoo/ops_fast.py")
+    selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == ({"AModel"} if runs else set())
+
+
+FORWARDS = (
+    "from . import ops_fast\ndef __getattr__(name): return getattr(ops_fast, name)\n",
+    "import importlib\nops = '.ops_fast'\n"
+    "def __getattr__(name): return getattr(importlib.import_module(ops, __package__), name)\n",
+    "from .ops_fast import op as _op\ndef __getattr__(name): return _op\n",
+    "def __getattr__(name):\n    from . import ops_fast\n    return getattr(ops_fast, name)\n",
+    "from .ops_fast import op as fast\n",
+)
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+@pytest.mark.parametrize(
+    ("imports", "value"),
+    [
+        ("from .forward import fast", "fast(x)"),
+        ("from . import forward", "forward.fast(x)"),
+        ("import zoo.forward", "zoo.forward.fast(x)"),
+        ("", "self.run(x)\n    def run(self, x):\n        from .forward import fast\n        return fast(x)"),
+    ],
+)
+def test_a_file_that_has_the_names_of_another(forward: str, imports: str, value: str) -> None:
+    model = MODEL.format(imports=imports, value=value)
+    base = {"zoo/modeling_a.py": model, "zoo/forward.py": forward, "zoo/ops_fast.py": OPS}
+    edits = {"zoo/ops_fast.py": OPS.replace("return 1", "return 2")}
+    if "__getattr__" in forward:
+        edits["zoo/forward.py"] = forward.replace("return ", "return name and ")
+    for path, text in edits.items():
+        selection = select(
+            [FileChange(path, path)], MappingTree(base), MappingTree({**base, path: text}), Layout.MODELING
+        )
+        assert affected(selection) == {"AModel"}
+
+
+@pytest.mark.parametrize(
+    ("value", "runs"),
+    [
+        ("[each().run(x) for each in kinds.Base.__subclasses__()]", True),
+        ("kinds.get(self.kind)().run(x)", True),
+        ("kinds.Base.pick(self.kind)().run(x)", True),
+        ("isinstance(x, Base)", False),
+    ],
+)
+def test_code_that_asks_for_all_that_derive_from_a_class(value: str, runs: bool) -> None:
+    kinds = "class Base:\n    @classmethod\n    def pick(cls, n): return cls.__subclasses__()[n]\n"
+    kinds += "def get(n): return {each.__name__: each for each in Base.__subclasses__()}[n]\n"
+    mine = "from .kinds import Base\nclass Mine(Base):\n    def run(self, x): return 1\n"
+    model = MODEL.format(imports="from . import kinds, mine\nfrom .kinds import Base", value=value)
+    base = {"zoo/modeling_a.py": model, "zoo/kinds.py": kinds, "zoo/mine.py": mine}
+    head = {**base, "zoo/mine.py": mine.replace("return 1", "return 2")}
+    change = FileChange("zoo/mine.py", "zoo/mine.py")
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == ({"AModel"} if runs else set())
 
