@@ -24,11 +24,13 @@ from hfexport_bot.preparation import Surroundings, one_revision, prepare, privat
 from hfexport_bot.reporting.reading import read_reports
 from hfexport_bot.sample import CASE_SECONDS, case_seconds
 from hfexport_bot.schema import (
+    REPO_PREFIX,
     Audit,
     AuditedCase,
     Backend,
     CaseId,
     CaseRequest,
+    Engine,
     Layout,
     Outcome,
     OutcomeKind,
@@ -124,7 +126,8 @@ def _why_none(name: str, controls: Mapping[CaseId, Outcome], chosen: Sequence[Tr
     if any(trial.workaround == name for trial in chosen):
         return "there was no time left for it"
     if not controls:
-        return "no case is known that may hit it; name one with --case"
+        engine = f" (its engine is repo: the id ends with @{Engine.REPO})" * name.startswith(REPO_PREFIX)
+        return f"no case is known that may hit it; name one with --case{engine}"
     failing = next((case for case, outcome in controls.items() if name in outcome.workarounds), None)
     return "no case hits it" if failing is None else f"{failing} hits it, but does not pass with it either"
 

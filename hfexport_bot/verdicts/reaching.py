@@ -70,13 +70,17 @@ def without_untold(
     code: ChangedCode, planned: Sequence[PlannedCase], outcomes: Mapping[CaseId, Outcome], layout: Layout
 ) -> tuple[ChangedCode, tuple[NotRun, ...]]:
     """The code without the files of classes none of whose cases could tell what they ran, and what is said of the lines
-    there: one that died, or never began, leaves it unknown whether it would have run them."""
-    telling = {key_of(case) for case in planned if case.id in outcomes and outcomes[case.id].executed is not None}
+    there: one that died, never began or has no model leaves it unknown whether it would have run them."""
+    told_by = [case for case in planned if case.id in outcomes and outcomes[case.id].executed is not None]
+    telling = {key_of(case) for case in told_by}
+    built = {file_of(case, layout) for case in told_by if outcomes[case.id].kind is not OutcomeKind.UNAVAILABLE}
     why: dict[str, str] = {}
     for case in planned:
-        outcome = outcomes.get(case.id)
+        outcome, file = outcomes.get(case.id), file_of(case, layout)
         if case.head_module and key_of(case) not in telling and (outcome is None or outcome.kind in _DEAD):
-            why.setdefault(file_of(case, layout), "died" if outcome else "never began")
+            why.setdefault(file, "died" if outcome else "never began")
+        elif outcome is not None and outcome.kind is OutcomeKind.UNAVAILABLE and file and file not in built:
+            why.setdefault(file, "are unavailable: no model, or no inputs for it, could be made")
     told = [outcome for outcome in outcomes.values() if outcome.executed is not None]
     unknown = code.lines_of({file: own for file, own in code.left(told).items() if file in why})
     entries = tuple(

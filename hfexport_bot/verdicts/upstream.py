@@ -24,7 +24,8 @@ class UpstreamIssue(Record):
     """One entry. ``state`` is as last seen.
 
     ``texts``: regular expressions that are all found in a failure's error type, message and place.
-    ``operators``: for wrong numbers, where no message tells: those that the exported graph has, any of them.
+    ``operators``: for wrong numbers, where no message tells: those that the exported graph has, any of them. Beside
+    them ``inputs``, regular expressions of the names of what the graph is fed, or ``texts``: any of either is found.
     ``versions``: the range that is affected, by package, as far as it is known.
     ``workaround``: the id of ours for it.
     """
@@ -40,6 +41,7 @@ class UpstreamIssue(Record):
     kinds: Annotated[tuple[OutcomeKind, ...], Field(min_length=1)] = (OutcomeKind.ERROR,)
     texts: tuple[Pattern, ...] = ()
     operators: tuple[str, ...] = ()
+    inputs: tuple[Pattern, ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     workaround: str = ""
     advice: str = ""
@@ -63,8 +65,10 @@ class UpstreamIssue(Record):
     def _is_specific(self) -> UpstreamIssue:
         if NEVER & set(self.kinds):
             raise ValueError(f"{self.id}: timeout, oom and crash match no issue")
-        if bool(self.texts) == bool(self.operators):
-            raise ValueError(f"{self.id}: give either texts or operators to tell it by")
+        if not (self.texts or self.operators):
+            raise ValueError(f"{self.id}: give texts or operators to tell it by")
+        if self.inputs and not self.operators:
+            raise ValueError(f"{self.id}: inputs only narrow what operators tell")
         if self.operators and set(self.kinds) != {OutcomeKind.PARITY}:
             raise ValueError(f"{self.id}: only wrong numbers (kinds: [parity]) are told by operators")
         if not self.workaround and not self.advice:
@@ -142,12 +146,21 @@ def _found(issue: UpstreamIssue, backend: Backend, outcome: Outcome, versions: M
         return 0
     if issue.operators:
         there = {operator for component in outcome.components for operator in component.operators}
-        return int(not there.isdisjoint(issue.operators))
+        return int(not there.isdisjoint(issue.operators) and _narrowed(issue, outcome))
     text = f"{outcome.error_type}: {outcome.message}"
     if outcome.location:
         text += f"\nat {outcome.location.file} in {outcome.location.function}"
     matches = [re.search(pattern, text) for pattern in issue.texts]
     return sum(len(match[0]) for match in matches if match) if all(matches) else 0
+
+
+def _narrowed(issue: UpstreamIssue, outcome: Outcome) -> bool:
+    """Whether wrong numbers of a graph with an issue's operators are of the kind that it is about."""
+    if not (issue.texts or issue.inputs):
+        return True
+    fed = {*outcome.fed, *(name for component in outcome.components for name in component.inputs)}
+    named = any(re.search(pattern, name) for pattern in issue.inputs for name in fed)
+    return named or any(re.search(pattern, outcome.message) for pattern in issue.texts)
 
 
 def _confirmed(issue: UpstreamIssue, versions: Mapping[str, str]) -> bool:

@@ -172,7 +172,8 @@ def test_where_no_case_is_known_it_says_what_to_do(audit: Callable[..., tuple[in
         patched.setattr("hfexport_bot.audit.acting_ids", lambda *_: ("repo:exporter_onnx.patch_x",))
         _, found, runner = audit("repo:exporter_onnx.patch_x")
     assert runner.batches == []
-    assert found.workarounds[0].said == "no case is known that may hit it; name one with --case"
+    said = "no case is known that may hit it; name one with --case (its engine is repo: the id ends with @repo)"
+    assert found.workarounds[0].said == said
 
 
 def test_the_summary_names_the_versions_only_where_something_ran() -> None:

@@ -18,6 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from hfexport_bot.schema import CaseReport, Report
+from tests.hfexport_bot.small_models import SOUND, repository_of
 from tests.hfexport_bot.users import NOBODY, WORKERS, open_folder
 
 pytestmark = [
@@ -30,37 +31,6 @@ SECRET = "ghs_0123456789thesecret"
 MARKUP = "](javascript:alert(1)) @everyone <img src=x>"
 #: The argument of the daemons, by which they are found.
 SLEEP = "86399.25"
-
-MODEL = """
-import torch
-from transformers import PretrainedConfig, PreTrainedModel
-NAME
-
-class NAMEConfig(PretrainedConfig):
-    model_type = "name"
-
-class NAMEModel(PreTrainedModel):
-    config_class = NAMEConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.inner = torch.nn.Linear(8, 8)
-        self.post_init()
-
-    def forward(self, x):
-        ATTACK
-        return {"y": torch.tanh(self.inner(x))}
-"""
-CASES = """
-import importlib, torch
-
-def build(class_name, seed):
-    torch.manual_seed(seed)
-    name = class_name.removesuffix("Model")
-    module = importlib.import_module(f"modeling_{name.lower()}")
-    model = getattr(module, class_name)(getattr(module, f"{name}Config")())
-    return {"model": model.eval(), "inputs": {"x": torch.rand(2, 8)}}
-"""
 
 #: What each model does in its forward, before it computes anything.
 ATTACKS = {
@@ -189,16 +159,12 @@ class Place:
     def files(self, hostile: bool, names: tuple[str, ...]) -> dict[str, str]:
         values = {"PORT": str(self.listener.getsockname()[1]), "PLACE": str(self.root), "SECRET": SECRET[:-6]}
         values |= {"SLEEP": SLEEP, "MARKUP": MARKUP}
-        found = {"export_cases.py": CASES, ".github/hfexport.yml": "cases: export_cases.py:build\nreruns: 0\n"}
-        for name in names:
-            model = MODEL.replace("ATTACK", CALLS[name] if hostile and CALLS[name] else f"pass  # {hostile}")
-            own = ATTACKS.get(name, "")
-            for key, value in values.items():
-                own = own.replace(key, value)
-            lines = model.splitlines()
-            lines[lines.index("NAME")] = own
-            found[f"modeling_{name.lower()}.py"] = "\n".join(lines).replace("NAME", name).replace("MARKUP", MARKUP)
-        return found
+        preambles = {name: ATTACKS.get(name, "") for name in names}
+        for key, value in values.items():
+            preambles = {name: own.replace(key, value) for name, own in preambles.items()}
+        calls = {name: CALLS[name] if hostile and CALLS[name] else f"pass  # {hostile}" for name in names}
+        bodies = {name: f"{call}\n        {SOUND}".replace("MARKUP", MARKUP) for name, call in calls.items()}
+        return repository_of(bodies, preambles, "reruns: 0\n")
 
     def act(self, repository: Path, sha: str, **inputs: str) -> tuple[subprocess.CompletedProcess[str], Report]:
         """What the action said and reported."""

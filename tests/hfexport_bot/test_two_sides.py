@@ -12,40 +12,10 @@ import pytest
 
 from hfexport_bot.cli import main
 from hfexport_bot.schema import Report
+from tests.hfexport_bot.small_models import SOUND, repository_of
 
 pytestmark = [pytest.mark.export, pytest.mark.process]
 
-MODEL = """
-from pathlib import Path
-import torch
-from transformers import PretrainedConfig, PreTrainedModel
-
-class NAMEConfig(PretrainedConfig):
-    model_type = "name"
-
-class NAMEModel(PreTrainedModel):
-    config_class = NAMEConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.inner = torch.nn.Linear(8, 8)
-        self.post_init()
-
-    def forward(self, x):
-        BODY
-        return {"y": y}
-"""
-CASES = """
-import importlib, torch
-
-def build(class_name, seed):
-    torch.manual_seed(seed)
-    name = class_name.removesuffix("Model")
-    module = importlib.import_module(f"modeling_{name.lower()}")
-    config = getattr(module, f"{name}Config")()
-    return {"model": getattr(module, class_name)(config).eval(), "inputs": {"x": torch.rand(2, 8)}}
-"""
-SOUND = "y = torch.tanh(self.inner(x))"
 #: Fails while a file is missing. It cannot make one itself: a case writes to its own folder only.
 CHANCE = """
         if torch.compiler.is_exporting() and not Path("PLACE").exists():
@@ -57,11 +27,7 @@ CHANCE_LOG = "head/modeling_chance--ChanceModel--dynamo--dynamic--forward.log"
 
 
 def files(**bodies: str) -> dict[str, str]:
-    found = {
-        f"modeling_{name.lower()}.py": MODEL.replace("NAME", name).replace("BODY", body.strip())
-        for name, body in bodies.items()
-    }
-    return {**found, "export_cases.py": CASES, ".github/hfexport.yml": "cases: export_cases.py:build"}
+    return repository_of(bodies, dict.fromkeys(bodies, "from pathlib import Path"))
 
 
 @contextmanager

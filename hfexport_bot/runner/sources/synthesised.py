@@ -29,7 +29,7 @@ from hfexport_bot.runner.sources.kinds import HARDEST
 from hfexport_bot.runner.sources.media import needed_modalities
 from hfexport_bot.runner.sources.prompts import build_prompts
 from hfexport_bot.runner.sources.sizes import count_parameters, on_meta
-from hfexport_bot.runner.sources.variants import PLAIN, Switch, applicable_variants, variant_case
+from hfexport_bot.runner.sources.variants import PLAIN, Switch, variant_case
 from hfexport_bot.runner.sources.weights import strengthen
 from hfexport_bot.schema import Task, UnavailableCause, Variant
 
@@ -55,11 +55,6 @@ def synthesised_case(
     """
     build = partial(_case, model_class, seed, task, config_file)
     return variant_case(variant, build, task) if variant else build(PLAIN)
-
-
-def variants_of(model_class: type, seed: int = 0, task: Task = Task.FORWARD) -> tuple[Variant, ...]:
-    """The variants that change what runs of ``model_class``; errors as for `synthesised_case`."""
-    return applicable_variants(partial(_case, model_class, seed, task, None), task)
 
 
 def _case(model_class: Any, seed: int, task: Task, config_file: Path | None, switch: Switch) -> ModelCase:

@@ -175,12 +175,6 @@ def variant_case(name: Variant, build: Build, task: Task) -> ModelCase:
         raise Inapplicable(f"{name} changes nothing of {model} ({error}); {applicable}") from error
 
 
-def applicable_variants(build: Build, task: Task = Task.FORWARD) -> tuple[Variant, ...]:
-    """The names of the variants that change what runs of the class that ``build`` makes cases of."""
-    plain = build(PLAIN)
-    return tuple(name for name in VARIANTS if _applies(name, build, task, plain))
-
-
 def _applies(name: Variant, build: Build, task: Task, plain: ModelCase) -> bool:
     try:
         _turned(name, build, task, plain)

@@ -156,6 +156,7 @@ def test_wrong_numbers_that_an_operator_is_known_for_are_told_so(run_report: Rep
         kind=OutcomeKind.PARITY,
         stage="parity",
         message="logits: max abs 0.031",
+        fed=("span_mask",),
         components=(Component(name="model", operators=("Softmax",)),),
     )
     identity = case.id.model_copy(update={"backend": Backend.ONNX})

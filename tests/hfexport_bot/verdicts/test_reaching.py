@@ -119,6 +119,21 @@ def test_lines_of_a_class_whose_cases_died_or_never_began_are_not_known(began: b
     assert (entries, [each.lines for each in code.unreached(outcomes.values())]) == ((), [((3, 4),)])
 
 
+def test_lines_of_a_file_none_of_whose_classes_could_be_built_are_not_known() -> None:
+    planned = (plan("Tagger", Backend.DYNAMO), plan("Parser", Backend.DYNAMO))
+    lost = Outcome(kind=OutcomeKind.UNAVAILABLE, stage="source", executed={PATH: (2,)})
+    outcomes = {case.id: lost for case in planned}
+    code, (entry,) = without_untold(CODE, planned, outcomes, Layout.MODELING)
+    assert code.unreached(outcomes.values()) == ()
+    assert entry.reason == (
+        "not known whether a case ran lines 3-4: the cases of this file's classes are unavailable: no model, or no "
+        "inputs for it, could be made"
+    )
+    outcomes[planned[1].id] = passing(3)
+    code, entries = without_untold(CODE, planned, outcomes, Layout.MODELING)
+    assert (entries, [each.lines for each in code.unreached(outcomes.values())]) == ((), [((4, 4),)])
+
+
 def test_lines_of_models_that_nobody_asked_for_are_not_looked_at() -> None:
     sources = dict.fromkeys((PATH, "zoo/modeling_other.py", "zoo/layers.py"), "def f(x):\n    return x\n")
     code = changed_code(MappingTree(sources), {path: {2} for path in sources}, (), Layout.MODELING)

@@ -128,6 +128,10 @@ def test_a_fault_of_the_model_itself_matches_nothing(name: str) -> None:
 def test_wrong_numbers_are_told_by_the_operators_of_the_graph() -> None:
     backend, outcome = failure("onnx-masked-rows")
     assert matched(backend, outcome) == "onnx-masked-rows"
+    unpadded = outcome.model_copy(update={"message": "logits: 12 of 96 elements differ"})
+    assert matched(backend, unpadded) == ""
+    assert matched(backend, unpadded.model_copy(update={"fed": ("input_ids", "attention_mask")})) == ""
+    assert matched(backend, unpadded.model_copy(update={"fed": ("input_ids", "span_mask")})) == "onnx-masked-rows"
     other = (Component(name="model", operators=("Add", "MatMul")),)
     assert matched(backend, outcome.model_copy(update={"components": other})) == ""
 
@@ -176,8 +180,8 @@ def test_the_most_specific_one_is_offered(first: str, second: str, best: str) ->
     ("fields", "complaint"),
     [
         ("kinds: [timeout], texts: [x]", "timeout, oom and crash"),
-        ("kinds: [parity]", "give either texts or operators"),
-        ("kinds: [parity], texts: [x], operators: [x]", "give either texts or operators"),
+        ("kinds: [parity]", "give texts or operators"),
+        ("kinds: [parity], texts: [x], inputs: [x]", "inputs only narrow what operators tell"),
         ("kinds: [error], operators: [x]", "only wrong numbers"),
         ("texts: ['(']", "no regular expression"),
         ("texts: [x], versions: {torch: new}", "no range of versions"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,13 +11,23 @@ from transformers import BartModel, BertLMHeadModel, LlamaForCausalLM, Qwen2VLMo
 
 from hfexport_bot.runner.eager import run_eager
 from hfexport_bot.runner.sources import Inapplicable, ModelCase, find_model_case
-from hfexport_bot.runner.sources.synthesised import synthesised_case, variants_of
+from hfexport_bot.runner.sources.synthesised import synthesised_case
 from hfexport_bot.runner.sources.variants import VARIANTS
 from hfexport_bot.schema import Task, Variant
 
 
 def outputs(case: ModelCase, inputs: dict[str, Any] | None = None) -> dict[str, torch.Tensor]:
     return run_eager(case.model, inputs or case.inputs, 0)
+
+
+def variants_of(model_class: type) -> tuple[Variant, ...]:
+    """The variants that are not refused."""
+    found = []
+    for name in VARIANTS:
+        with suppress(Inapplicable):
+            synthesised_case(model_class, 0, variant=name)
+            found.append(name)
+    return tuple(found)
 
 
 @pytest.mark.parametrize(
