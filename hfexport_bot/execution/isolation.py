@@ -78,7 +78,7 @@ def worker(
     with contextlib.ExitStack() as stack:
         try:
             found = _leased(stack, environment.get(WORKERS) or WORKER_NAMES)
-            stack.callback(_end_processes, found)
+            stack.callback(_end_processes, found, python)
             _give(home, found.uid, found.gid)
             _require_access(found, python, [str(home), *reads])
         except (_NotToBeHad, OSError) as error:
@@ -147,15 +147,18 @@ def _require_access(user: Worker, python: str, reads: Sequence[str]) -> None:
         raise _NotToBeHad(f"other users cannot read {done.stderr.strip()[-300:] or python}")
 
 
-def _end_processes(user: Worker) -> None:
+def _end_processes(user: Worker, python: str) -> None:
     """Kill every process of a user, also those that left their parents and sessions, until none is left."""
     deadline = time.monotonic() + _KILL_SECONDS
-    while (left := _processes_of(user)) and time.monotonic() < deadline:
+    while True:
+        # All at once, and without a look first: what forks and ends outruns a list, and may be in none.
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            _run(user, python, _KILL_ALL)
+        if not (left := _processes_of(user)) or time.monotonic() > deadline:
+            return
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # all at once, as what forks outruns a list
-            _run(user, sys.executable, _KILL_ALL)
 
 
 def _processes_of(user: Worker) -> list[psutil.Process]:
