@@ -317,7 +317,7 @@ def test_targets_that_cannot_be_listed_are_no_failure(repository: Any, out: Path
 
     repository.commit(CHECKOUT | {EXPORTERS: ""})
     repository.git("checkout", "-q", "-b", "topic")
-    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2)})
+    repository.commit({"src/transformers/models/a/modeling_a.py": model("AModel", 2), EXPORTERS: "# looked at anew"})
     assert run(repository, out, "--backend", "onnx", targets=targets)[0] == 0
     assert "what the checkout's own exporters look for is unknown: no list today" in report_in(out).notes
 
