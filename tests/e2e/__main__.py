@@ -7,6 +7,7 @@ goes to the small GitHub of the tests. Exits with 0 exactly when all that was lo
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -33,6 +34,8 @@ def main() -> int:
     options = _options()
     work: Path = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
+    if (config := os.environ.get("CONTAINERS_CONF")) is not None:
+        os.environ["CONTAINERS_CONF"] = str(Path(config).resolve())  # podman reads it from other folders too
     install_programs()
     wrong = []
     with ExitStack() as stack:

@@ -49,7 +49,10 @@ def run(*command: str, text: str | None = None) -> None:
 def podman_service(socket: Path) -> Iterator[str]:
     """Podman's Docker API; yields its address. Ends with the block, and nothing of it stays but images."""
     address = f"unix://{socket}"
-    service = subprocess.Popen(["podman", "system", "service", "--time=0", address])
+    # act asks podman about itself several times a step, and Debian's asks dpkg each time which packages it is of.
+    (socket.parent / "dpkg-query").symlink_to(shutil.which("false") or "/bin/false")
+    environment = {**os.environ, "PATH": f"{socket.parent}:{os.environ['PATH']}"}
+    service = subprocess.Popen(["podman", "system", "service", "--time=0", address], env=environment)
     try:
         for _ in range(300):
             if socket.exists():
