@@ -30,7 +30,7 @@ def merge_shards(
     plan: Plan, paths: Sequence[Path], baseline: Path | None, today: date
 ) -> tuple[Finished, Report | None]:
     """Put the reports of a plan's shards together. ``baseline`` is the report of an earlier sweep to compare with; the
-    second result is that of the next one.
+    second result is that of the next one, None where this one failed.
 
     A report that cannot be read is told, and its shard is missing. Raises `UsageError` for a report of another plan,
     and for a baseline of what is no sweep.
@@ -49,5 +49,6 @@ def merge_shards(
             raise UsageError("--baseline is for sweeps; a run over two revisions has its base")
         earlier = read_report(baseline)
         report = against(report, earlier, plan, today)
-    following = next_baseline(report, earlier, plan) if plan.command == "sweep" else None
+    whole = plan.command == "sweep" and not report.failure  # what lacks cases would make the next sweep blind to them
+    following = next_baseline(report, earlier, plan) if whole else None
     return Finished(report, report.failure), following

@@ -72,6 +72,10 @@ class NotAllowed(GitHubError):
     """The token is missing, invalid or without the right (401, 403)."""
 
 
+class Locked(GitHubError):
+    """Nobody may write to this conversation (403)."""
+
+
 class NotFound(GitHubError):
     """There is no such thing, or the token may not see it (404)."""
 
@@ -246,10 +250,12 @@ def connect(token: str, api_url: str = "https://api.github.com", timeout: int = 
 
 
 def _error(method: str, path: str, answer: Answer) -> GitHubError:
-    said = plain(_message(answer), 400)
+    said = plain(_message(answer), 400).rstrip(". ")
     what = f"{method} {path}: {answer.status}{f' {said}' if said else ''}"
     if answer.status == 401:
         return NotAllowed(f"{what}; the token is missing, expired or wrong: give one as GITHUB_TOKEN", 401)
+    if answer.status == 403 and "locked" in said.lower():
+        return Locked(f"{what}; unlock the conversation to have it there", 403)
     if answer.status == 403:
         needed = plain(answer.headers.get("x-accepted-github-permissions", ""), 100)
         right = f"the permission {needed}" if needed else "the right to do this"

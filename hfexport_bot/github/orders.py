@@ -19,7 +19,7 @@ from hfexport_bot.reporting.text import one_line, plain
 
 PREFIX = "/export"
 USAGE = f"write `{PREFIX} run`, `{PREFIX} full`, or `{PREFIX} accept CASE reason`"
-_PATTERN = re.compile(r"[\w.\-/*?+@\[\]!]{1,300}")
+_PATTERN = re.compile(r"(?=.{1,300}$)[\w.\-*?+@\[\]!]+(/[\w.\-*?+@\[\]!]+)*")
 _MAY_ORDER = frozenset({"admin", "write"})  # GitHub tells `maintain` as write here, and `triage` as read
 
 
@@ -66,9 +66,13 @@ def parse_command(body: str) -> Command | None:
     command does and is wrong."""
     lines = body.strip().splitlines()
     words = lines[0].split() if lines else []
-    if not words or words[0] != PREFIX:
+    if not words or not _begins(words[0]):
         return None
-    name, rest = (words[1], words[2:]) if len(words) > 1 else ("", [])
+    if any(_begins(first) for line in lines[1:] for first in line.split()[:1]):
+        raise UsageError("a comment can give one order only, and this one has more; write each in a comment of its own")
+    if len(words) == 1:
+        raise UsageError(f"{PREFIX} alone asks for nothing; {USAGE}")
+    name, rest = words[1].lower(), words[2:]
     if name not in {each.value for each in Action}:
         close = difflib.get_close_matches(name, [each.value for each in Action], n=1)
         hint = f"did you mean {close[0]}? " if close else ""
@@ -80,9 +84,14 @@ def parse_command(body: str) -> Command | None:
         return Command(action)
     if len(rest) < 2:
         raise UsageError(f"{PREFIX} accept needs a case and the reason why it is accepted; {USAGE}")
-    if not _PATTERN.fullmatch(rest[0]):
+    case = rest[0].strip("`")  # as a report shows it
+    if not _PATTERN.fullmatch(case):
         raise UsageError(f"{plain(rest[0], 80)!r} is no case id, such as bert/BertModel/onnx/dynamic/forward")
-    return Command(action, rest[0], one_line(" ".join(rest[1:]), 300))
+    return Command(action, case, one_line(" ".join(rest[1:]), 300))
+
+
+def _begins(word: str) -> bool:
+    return word.lower() == PREFIX
 
 
 def take_order(client: Client, repository: str, comment: Comment) -> Order | None:
@@ -91,7 +100,7 @@ def take_order(client: Client, repository: str, comment: Comment) -> Order | Non
     Raises `NotObeyed` where its author may not give any, where it is wrong, and where the pull request may have got
     other commits since it was written: whoever wrote it has not seen those.
     """
-    if not comment.body.strip().startswith(PREFIX):
+    if not comment.body.strip().lower().startswith(PREFIX):
         return None
     problem, command = "", None
     try:

@@ -19,7 +19,7 @@ from hfexport_bot.github.checks import (
     conclude_without,
     write_check,
 )
-from hfexport_bot.github.client import Client, GitHubError
+from hfexport_bot.github.client import Client, GitHubError, Locked
 from hfexport_bot.github.comment import CommentWhen, keep_one_comment, make_body, whoami
 from hfexport_bot.github.event import Event, Origin
 from hfexport_bot.github.pulls import NoPullRequest, find_pull_request, is_current
@@ -135,7 +135,7 @@ def _footer(wishes: Wishes) -> str:
 
 def _note(published: Published, what: str, error: RunError, event: Event) -> None:
     status = error.status if isinstance(error, GitHubError) else 0
-    if status == 403 and event.limited:
+    if status == 403 and event.limited and not isinstance(error, Locked):
         published.lines.append(
             f"{what}: {event.limited} gets a token that may only read. A workflow on `workflow_run` can publish it."
         )

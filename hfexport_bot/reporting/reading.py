@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hfexport_bot.errors import UsageError
-from hfexport_bot.schema import Report
+from hfexport_bot.schema import Report, first_problem
 
 
 def read_reports(option: str, paths: Sequence[Path]) -> Iterator[Report]:
@@ -27,7 +27,5 @@ def parse_report(content: bytes, name: str) -> Report:
     try:
         return Report.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))[:200]
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
+        problem = first_problem(error)
         raise UsageError(f"{name} is no report.json of this version of hfexport-bot: {problem}") from None

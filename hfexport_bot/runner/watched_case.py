@@ -24,6 +24,7 @@ from hfexport_bot.schema import (
     Name,
     Outcome,
     OutcomeKind,
+    first_problem,
 )
 
 #: Of a log that are read for the stack of a crash.
@@ -99,7 +100,7 @@ class WatchedCase:
         try:
             message = Message.model_validate_json(line)
         except ValidationError as error:
-            self.outcome = self.failure(OutcomeKind.ERROR, f"the case sent what is no result: {str(error)[:1_000]}")
+            self.outcome = self.failure(OutcomeKind.ERROR, f"the case sent what is no result: {first_problem(error)}")
             return
         if message.outcome is not None:
             self.outcome = message.outcome

@@ -81,6 +81,7 @@ from hfexport_bot.schema.words import (
     UnavailableCause,
     Variant,
     VerdictKind,
+    first_problem,
     unfit,
 )
 
@@ -156,6 +157,7 @@ __all__ = [
     "VerdictKind",
     "WorkaroundAudit",
     "WorkaroundInfo",
+    "first_problem",
     "largest",
     "unfit",
 ]

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 SCHEMA_VERSION: Final = 2
 
@@ -35,6 +35,13 @@ _UNFIT = re.compile(r'[`$"\\;|<>!]|::|##\[')
 
 def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with the JSON of somebody else's, in a few words and without any of it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))[:200]
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def unfit(word: str) -> str:

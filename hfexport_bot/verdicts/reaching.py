@@ -19,8 +19,13 @@ MAX_CLASSES = 3
 #: Begins what is said of changed lines of which no case could tell.
 UNTOLD = "not known whether a case ran"
 
-#: Ends of a process that could not tell what it ran.
-_DEAD = frozenset({OutcomeKind.CRASH, OutcomeKind.OOM, OutcomeKind.TIMEOUT})
+#: What is said of cases that had an end without telling what they ran: of errors, those that sent no result.
+_MUTE = {
+    OutcomeKind.CRASH: "died",
+    OutcomeKind.OOM: "died",
+    OutcomeKind.TIMEOUT: "died",
+    OutcomeKind.ERROR: "gave no result",
+}
 
 #: Runs cases: head's in eager only where asked for, otherwise both sides whole.
 Run = Callable[[Sequence[PlannedCase], bool], SessionResult]
@@ -70,15 +75,16 @@ def without_untold(
     code: ChangedCode, planned: Sequence[PlannedCase], outcomes: Mapping[CaseId, Outcome], layout: Layout
 ) -> tuple[ChangedCode, tuple[NotRun, ...]]:
     """The code without the files of classes none of whose cases could tell what they ran, and what is said of the lines
-    there: one that died, never began or has no model leaves it unknown whether it would have run them."""
+    there: one that died, sent no result, never began or has no model leaves unknown whether it would have run them."""
     told_by = [case for case in planned if case.id in outcomes and outcomes[case.id].executed is not None]
     telling = {key_of(case) for case in told_by}
     built = {file_of(case, layout) for case in told_by if outcomes[case.id].kind is not OutcomeKind.UNAVAILABLE}
     why: dict[str, str] = {}
     for case in planned:
         outcome, file = outcomes.get(case.id), file_of(case, layout)
-        if case.head_module and key_of(case) not in telling and (outcome is None or outcome.kind in _DEAD):
-            why.setdefault(file, "died" if outcome else "never began")
+        said = _MUTE.get(outcome.kind) if outcome else "never began"
+        if case.head_module and key_of(case) not in telling and said:
+            why.setdefault(file, said)
         elif outcome is not None and outcome.kind is OutcomeKind.UNAVAILABLE and file and file not in built:
             why.setdefault(file, "are unavailable: no model, or no inputs for it, could be made")
     told = [outcome for outcome in outcomes.values() if outcome.executed is not None]

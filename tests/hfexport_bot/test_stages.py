@@ -217,6 +217,14 @@ def test_a_sweep_of_some_models_does_not_stand_for_all(changed: Any, tmp_path: P
     assert headline(report).startswith("0 regressions · 1 case without a baseline fails")
 
 
+def test_a_sweep_that_lacks_a_shard_is_nothing_to_compare_with(changed: Any, tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.json", tmp_path / "all"
+    assert call("plan", "--tree", changed.path, "--backend", "onnx", "--shards", "2", "--out", plan) == 0
+    assert call("run", "--plan", plan, "--shard", "1/2", "--out", tmp_path / "1") == 0
+    assert call("merge", "--plan", plan, tmp_path / "1", "--out", out) == 3
+    assert not (out / "baseline.json").exists()
+
+
 def test_a_sweep_of_other_content_is_refused(changed: Any, tmp_path: Path, capsys: Any) -> None:
     plan = tmp_path / "plan.json"
     assert call("plan", "--tree", changed.path, "--model", "a", "--out", plan) == 0

@@ -20,6 +20,9 @@ FORK = "fork/zoo"
     ("body", "command"),
     [
         ("/export run", Command(Action.RUN)),
+        ("/Export RUN", Command(Action.RUN)),
+        ("/export accept `bert/*` because", Command(Action.ACCEPT, "bert/*", "because")),
+        ("/export accept * because", Command(Action.ACCEPT, "*", "because")),
         ("  \r\n/export full\r\nthanks!", Command(Action.FULL)),
         (
             "/export accept bert/*/onnx/dynamic/forward not  shipped yet",
@@ -44,9 +47,11 @@ def test_what_is_a_command(body: str, command: Command | None) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("/export", "there is no command ''; write `/export run`"),
+        ("/export", "/export alone asks for nothing; write `/export run`"),
         ("/export rum", "there is no command 'rum'; did you mean run"),
-        ("/export RUN", "there is no command 'RUN'"),
+        ("/export run\n\n/Export full", "one order only, and this one has more"),
+        ("/export accept */ because", "is no case id"),
+        ("/export accept bert//x because", "is no case id"),
         ("/export run bert", "/export run takes nothing more"),
         ("/export accept", "needs a case and the reason"),
         ("/export accept bert/BertModel/onnx/dynamic/forward", "needs a case and the reason"),

@@ -250,6 +250,16 @@ def test_who_gets_no_comment_is_told_why(job: Job, github: GitHub, head: str, ac
     assert published.failures == []
 
 
+def test_a_locked_conversation_is_told_as_that(job: Job, github: GitHub) -> None:
+    job.on("pull_request", pull_request(FORK))
+    locked = "Unable to create comment because issue is locked."
+    github.fail("status", "POST", "/comments", status=403, message=locked)
+    (line,) = job.publish(red()).lines
+    assert line.endswith(
+        "403 Unable to create comment because issue is locked; unlock the conversation to have it there."
+    )
+
+
 def test_a_wrong_token_is_a_failure_that_keeps_summary_and_outputs(job: Job, github: GitHub) -> None:
     github.token = "another"
     published = job.publish(red())
@@ -408,7 +418,7 @@ def test_a_head_that_does_not_belong_there(job: Job, head: str, said: str) -> No
 
 def test_the_outputs_of_an_order(job: Job, github: GitHub) -> None:
     github.permissions = {"ada": "write"}
-    body = COMMENT["comment"] | {"body": "/export accept bert/* not yet\n/export run"}  # type: ignore[operator]
+    body = COMMENT["comment"] | {"body": "/export accept bert/* not yet\nthanks"}  # type: ignore[operator]
     job.on("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
     answer_comment(job.environment, lambda _: job.client)
     assert job.outputs == {
@@ -557,12 +567,12 @@ def test_flaky_is_what_the_runs_of_a_case_bear_out(job: Job, github: GitHub) -> 
     (case,) = red().cases
     assert case.head is not None
     passed, failed = told_of(PASS), told_of(case.head)
-    claims = {
-        (failed, passed, passed): "success",
-        (failed, failed, failed): "failure",
-        (passed, failed, failed): "failure",  # not this case's runs
-    }
-    for head, conclusion in claims.items():
+    claims = [
+        ((failed, passed, passed), "success"),
+        ((failed, failed, failed), "failure"),
+        ((passed, failed, failed), "failure"),  # not this case's runs
+    ]
+    for head, conclusion in claims:
         again = Tried(base=(passed,) * 3, head=head)
         told = case.model_copy(update={"verdict": VerdictKind.FLAKY, "tried": again})
         job.publish(red().model_copy(update={"cases": (told,)}))

@@ -100,14 +100,16 @@ def test_several_jobs_share_the_files_that_they_try_to_reach() -> None:
     assert first.lines == code.lines
 
 
-@pytest.mark.parametrize(("began", "said"), [(True, "died"), (False, "never began")])
-def test_lines_of_a_class_whose_cases_died_or_never_began_are_not_known(began: bool, said: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "said"), [(OutcomeKind.CRASH, "died"), (OutcomeKind.ERROR, "gave no result"), (None, "never began")]
+)
+def test_lines_of_a_class_whose_cases_told_nothing_are_not_known(end: OutcomeKind | None, said: str) -> None:
     other = plan("Other", Backend.DYNAMO, "zoo/modeling_other.py")
     planned = (plan("Tagger", Backend.DYNAMO), other)
     outcomes = {other.id: Outcome(kind=OutcomeKind.PASS, executed={})}
     assert CODE.unreached(outcomes.values()) != (), "as it was told before"
-    if began:
-        outcomes[planned[0].id] = Outcome(kind=OutcomeKind.CRASH, stage="trace")
+    if end:
+        outcomes[planned[0].id] = Outcome(kind=end, stage="trace")
     code, entries = without_untold(CODE, planned, outcomes, Layout.MODELING)
     assert code.unreached(outcomes.values()) == ()
     assert [(each.name, each.reason) for each in entries] == [
