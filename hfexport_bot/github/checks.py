@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -30,18 +30,25 @@ _MESSAGE_CHARS = 1_500
 
 
 class Conclusion(StrEnum):
-    """How a check ends. Of these GitHub lets a required check pass on success, neutral and skipped."""
+    """How a check ends, the worst last. Of these GitHub lets a required check pass on success, skipped and neutral."""
 
     SUCCESS = "success"
-    FAILURE = "failure"
+    SKIPPED = "skipped"
     NEUTRAL = "neutral"
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"
+    ACTION_REQUIRED = "action_required"
+    FAILURE = "failure"
+
+    def is_worse_than(self, other: Conclusion) -> bool:
+        """Whether this is the worse end of two."""
+        order = [*Conclusion]
+        return order.index(self) > order.index(other)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check run to be. ``id`` tells the run it is of, so that publishing again updates it."""
+    """A check run to be. ``id`` tells the run it is of, so that publishing again updates it; ``of`` what its result is
+    of, where others may have one of the same commit, and ``own`` how that ended, whatever the check shows."""
 
     name: str
     sha: str
@@ -51,6 +58,22 @@ class Check:
     summary: str
     details_url: str
     annotations: tuple[dict[str, Any], ...] = ()
+    of: str = ""
+    own: Conclusion | None = None
+
+    @property
+    def external_id(self) -> str:
+        """What GitHub keeps of all that: `worse_of_others` reads it again."""
+        return f"{self.id} {self.of} {self.own or self.conclusion}" if self.of else self.id
+
+
+@dataclass(frozen=True)
+class Other:
+    """How the result of something else with the same commit ended, by its newest check run at ``url``."""
+
+    of: str
+    conclusion: Conclusion
+    url: str
 
 
 @dataclass(frozen=True)
@@ -75,7 +98,28 @@ def conclude(report: Report, ran: str = "") -> Conclusion:
 
 def conclude_without(ran: str) -> Conclusion:
     """What it means that there is no report to read, of a run that ended with ``ran``."""
-    return {"cancelled": Conclusion.CANCELLED, "skipped": Conclusion.SKIPPED}.get(ran, Conclusion.FAILURE)
+    # GitHub takes a skipped check for a passed one, and nothing has been looked at.
+    return {"cancelled": Conclusion.CANCELLED, "skipped": Conclusion.ACTION_REQUIRED}.get(ran, Conclusion.FAILURE)
+
+
+def worse_of_others(
+    client: Client, repository: str, name: str, sha: str, of: str, conclusion: Conclusion
+) -> Iterator[Other]:
+    """What else has a check of this name and commit that ended worse, the worst first. GitHub shows only the newest of
+    them, so that a second pull request with the same head would hide that the first one is red."""
+    newest: dict[str, tuple[int, Other]] = {}
+    for each in _check_runs(client, repository, name, sha):
+        parts = (each.external_id or "").split()
+        if len(parts) == 3 and parts[1] != of and parts[2] in {*Conclusion}:
+            found = Other(parts[1], Conclusion(parts[2]), each.html_url or "")
+            newest[found.of] = max(newest.get(found.of, (0, found)), (each.id, found), key=lambda pair: pair[0])
+    worse = [each for _, each in newest.values() if each.conclusion.is_worse_than(conclusion)]
+    yield from sorted(worse, key=lambda each: [*Conclusion].index(each.conclusion), reverse=True)
+
+
+def _check_runs(client: Client, repository: str, name: str, sha: str) -> Iterator[CheckRun]:
+    asked = {"check_name": name, "filter": "all"}
+    return client.pages(f"/repos/{repository}/commits/{sha}/check-runs", CheckRun, asked, "check_runs")
 
 
 def check_summary(report: Report, footer: str) -> str:
@@ -136,9 +180,8 @@ def write_check(client: Client, repository: str, check: Check) -> WrittenCheck:
     runs = f"/repos/{repository}/check-runs"
 
     def existing() -> CheckRun | None:
-        asked = {"check_name": check.name, "filter": "all"}
-        every = client.pages(f"/repos/{repository}/commits/{check.sha}/check-runs", CheckRun, asked, "check_runs")
-        return next((each for each in every if each.external_id == check.id), None)
+        every = _check_runs(client, repository, check.name, check.sha)
+        return next((each for each in every if (each.external_id or "").partition(" ")[0] == check.id), None)
 
     run, first = existing(), check.annotations[:BATCH]
     if run is None:
@@ -165,7 +208,7 @@ def create_check(
     client: Client, repository: str, check: Check, existing: Callable[[], CheckRun | None] = lambda: None
 ) -> CheckRun:
     """Create the check run with its first annotations. ``existing`` finds it after a try whose answer was lost."""
-    body = {**_body(check, check.annotations[:BATCH]), "head_sha": check.sha, "external_id": check.id}
+    body = {**_body(check, check.annotations[:BATCH]), "head_sha": check.sha}
     return client.once("POST", f"/repos/{repository}/check-runs", body, CheckRun, existing)
 
 
@@ -173,5 +216,6 @@ def _body(check: Check, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:
     output: dict[str, Any] = {"title": plain(check.title, 250), "summary": check.summary}
     if batch:
         output["annotations"] = list(batch)
-    body = {"name": check.name, "status": "completed", "conclusion": check.conclusion.value, "output": output}
+    body: dict[str, Any] = {"name": check.name, "external_id": check.external_id, "status": "completed"}
+    body |= {"conclusion": check.conclusion.value, "output": output}
     return {**body, "details_url": check.details_url} if check.details_url else body

@@ -53,8 +53,16 @@ def make_body(report: Report, when: CommentWhen, footer: str) -> Body:
     say = _found if wanted or any(map(is_accepted_change, report.cases)) else _resolved
     # How long it took is no news: two runs of one commit never take the same time.
     news = say(report.model_copy(update={"seconds": 0.0}))
-    digest = hashlib.sha256(news.encode()).hexdigest()[:16]
-    return Body(f"{say(report)}\n{footer[:_FOOTER_ROOM]}", digest, wanted)
+    return Body(f"{say(report)}\n{footer[:_FOOTER_ROOM]}", _digest_of(news), wanted)
+
+
+def make_body_without(text: str, when: CommentWhen, footer: str) -> Body:
+    """The comment where there is no report: an earlier one says what may be true no longer, so it is edited."""
+    return Body(f"{text}\n{footer[:_FOOTER_ROOM]}", _digest_of(text), when is CommentWhen.ALWAYS)
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _found(report: Report) -> str:

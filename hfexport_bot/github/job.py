@@ -20,7 +20,7 @@ from hfexport_bot.github.outputs import append_outputs, append_summary, full_sum
 from hfexport_bot.github.policy import Policy, read_policy
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
 from hfexport_bot.github.pulls import is_of
-from hfexport_bot.github.report_file import REPORT_NAME, read_report
+from hfexport_bot.github.report_file import REPORT_NAME, NoReport, read_report
 from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.reporting.writing import write_reports
 from hfexport_bot.schema import Report, VerdictKind
@@ -78,7 +78,7 @@ def publish_report(
     if not event.steps(Mode.PUBLISH):
         return Published(Conclusion.SKIPPED, lines=[f"Nothing to publish: {event.nothing}."])
     client = make_client(environment)
-    result = _of_this_change(client, event, _result(path))
+    result = _of_this_change(client, event, _result(path, event.ran))
     try:
         if result.report is not None:
             policy = read_policy(client, event, options.settings)
@@ -202,9 +202,21 @@ def order_outputs(order: Order) -> dict[str, str]:
     }
 
 
-def _result(path: Path) -> Result:
+#: Why there is no report of a run, by how it ended.
+_WHY_NONE = {
+    "skipped": "the run was skipped, so nothing was looked at; run it, or push to the pull request",
+    "cancelled": "the run was cancelled before it could write one",
+    "timed_out": "the run was ended at its time limit (timeout-minutes) before it could write one",
+    "startup_failure": "the run could not start; see what GitHub says of its workflow file",
+    "success": "the run ended well and left none; it uploads hfexport-out/report.json as hfexport-report",
+}
+
+
+def _result(path: Path, ran: str) -> Result:
     try:
         return Result(read_report(path))
+    except NoReport as error:
+        return Result(None, f"there is no {REPORT_NAME}: {_WHY_NONE[ran]}" if ran in _WHY_NONE else str(error))
     except UsageError as error:
         return Result(None, str(error))
 

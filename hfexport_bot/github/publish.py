@@ -7,7 +7,7 @@ request that has moved on) costs that one thing, and a line says so.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hfexport_bot.errors import RunError
 from hfexport_bot.github.checks import (
@@ -17,10 +17,11 @@ from hfexport_bot.github.checks import (
     check_summary,
     conclude,
     conclude_without,
+    worse_of_others,
     write_check,
 )
 from hfexport_bot.github.client import Client, GitHubError, Locked
-from hfexport_bot.github.comment import CommentWhen, keep_one_comment, make_body, whoami
+from hfexport_bot.github.comment import CommentWhen, keep_one_comment, make_body, make_body_without, whoami
 from hfexport_bot.github.event import Event, Origin
 from hfexport_bot.github.pulls import NoPullRequest, find_pull_request, is_current
 from hfexport_bot.reporting.summary import headline
@@ -75,20 +76,22 @@ class Published:
 def publish(client: Client | None, event: Event, result: Result, wishes: Wishes) -> Published:
     """Write the check run and the comment. ``client`` is None where there is no token. Raises nothing of GitHub's."""
     report = result.report
-    published = Published(conclude(report, event.ran) if report else conclude_without(event.ran))
+    own = conclude(report, event.ran) if report else conclude_without(event.ran)
+    published = Published(own)
     if client is None:
         published.lines.append("No check and no comment: there is no GITHUB_TOKEN.")
         return published
     app = ""
     try:
-        written = write_check(client, event.repository, _check(event, result, wishes, published.conclusion))
+        check = _held(client, event, published, _check(event, result, wishes, own))
+        written = write_check(client, event.repository, check)
         published.checked, published.check_url, app = True, written.url, written.app
     except GitHubError as error:
         _note(published, "No check", error, event)
-    cancelled = published.conclusion is Conclusion.CANCELLED  # by a newer push, or by somebody who knows
-    if report and event.change and wishes.comment is not CommentWhen.NEVER and not cancelled:
+    cancelled = own is Conclusion.CANCELLED  # by a newer push, or by somebody who knows
+    if event.change and wishes.comment is not CommentWhen.NEVER and not cancelled:
         try:
-            published.comment_url = _comment(client, event, event.change, report, wishes, app)
+            published.comment_url = _comment(client, event, event.change, result, wishes, app)
         except NoPullRequest as reason:
             published.lines.append(f"No comment: {reason}.")
         except GitHubError as error:
@@ -115,7 +118,40 @@ def _check(event: Event, result: Result, wishes: Wishes, conclusion: Conclusion)
     )
 
 
-def _comment(client: Client, event: Event, change: Origin, report: Report, wishes: Wishes, app: str) -> str:
+def _held(client: Client, event: Event, published: Published, check: Check) -> Check:
+    """The check of a pull request, as bad as that of any other with the same head: there is one for a commit."""
+    if event.change is None:
+        return check
+    run = f"run-{event.run_id.rpartition('-')[0]}"
+    try:
+        of = str(find_pull_request(client, event.repository, event.change).number)
+    except NoPullRequest:  # it cannot be told of which, so it hides nobody's
+        of = run
+    check = replace(check, of=of, own=check.conclusion)
+    for other in worse_of_others(client, event.repository, check.name, check.sha, of, check.conclusion):
+        if other.of.isdecimal() and not _has_head(client, event, int(other.of)):
+            continue
+        whose = f"#{other.of}" if other.of.isdecimal() else "another run of the same head"
+        line = (
+            f"{whose}, whose head is this commit too, has {other.conclusion.value}, and so has this check: {other.url}"
+        )
+        published.conclusion = other.conclusion
+        published.lines.append(line)
+        title = f"{other.conclusion.value} of {whose} with the same head; here: {check.title}"
+        return replace(check, conclusion=other.conclusion, title=title)
+    return check
+
+
+def _has_head(client: Client, event: Event, number: int) -> bool:
+    """Whether a pull request is still open and its head is what this event is of."""
+    try:
+        find_pull_request(client, event.repository, Origin(sha=event.sha, repository="", number=number))
+    except NoPullRequest:
+        return False
+    return True
+
+
+def _comment(client: Client, event: Event, change: Origin, result: Result, wishes: Wishes, app: str) -> str:
     pull = find_pull_request(client, event.repository, change)
 
     def check() -> None:
@@ -123,7 +159,11 @@ def _comment(client: Client, event: Event, change: Origin, report: Report, wishe
             raise NoPullRequest("the pull request has moved on, or was closed, just now")
 
     key = re.sub(r"[^a-z0-9]+", "-", wishes.check_name.lower()).strip("-") or "check"
-    body = make_body(report, wishes.comment, _footer(wishes))
+    footer = _footer(wishes)
+    if result.report:
+        body = make_body(result.report, wishes.comment, footer)
+    else:
+        body = make_body_without(f"{problem_text(result)}\nThis is of the newest run.\n", wishes.comment, footer)
     author = whoami(client, app)
     return keep_one_comment(client, event.repository, pull.number, key, body, author, check).url
 

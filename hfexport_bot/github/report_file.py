@@ -16,6 +16,10 @@ MAX_REPORT_BYTES = 128 << 20
 REPORT_NAME = "report.json"
 
 
+class NoReport(UsageError):
+    """There is none."""
+
+
 def read_report(path: Path) -> Report:
     """Read ``path``, or ``report.json`` in the folder ``path``.
 
@@ -33,7 +37,7 @@ def _read(file: Path) -> bytes:
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise UsageError(f"there is no {file.name}: the run ended before it could write one") from None
+        raise NoReport(f"there is no {file.name}: the run ended before it could write one") from None
     except OSError as error:
         raise UsageError(f"{file.name} cannot be read: {error.strerror}") from None
     with os.fdopen(handle, "rb") as stream:

@@ -68,7 +68,7 @@ def test_how_a_report_concludes(content: Report, conclusion: str) -> None:
         ("timed_out", "failure"),
         ("", "failure"),
         ("cancelled", "cancelled"),
-        ("skipped", "skipped"),
+        ("skipped", "action_required"),  # which a required check does not pass on
     ],
 )
 def test_how_a_run_without_a_report_concludes(ran: str, conclusion: str) -> None:

@@ -151,17 +151,73 @@ def test_always_and_never(job: Job, github: GitHub) -> None:
     assert "safe to merge: yes" in github.bodies(7)[0]
 
 
-@pytest.mark.parametrize("ran", ["success", "failure", "cancelled"])
-def test_the_check_concludes_without_a_report_too(job: Job, github: GitHub, ran: str) -> None:
+@pytest.mark.parametrize(
+    ("ran", "conclusion", "said"),
+    [
+        ("success", "failure", "the run ended well and left none"),
+        ("failure", "failure", "the run ended before it could write one"),
+        ("cancelled", "cancelled", "the run was cancelled before it could write one"),
+        ("timed_out", "failure", "the run was ended at its time limit"),
+        ("skipped", "action_required", "the run was skipped, so nothing was looked at"),
+    ],
+)
+def test_the_check_concludes_without_a_report_too(
+    job: Job, github: GitHub, ran: str, conclusion: str, said: str
+) -> None:
     run = WORKFLOW_RUN["workflow_run"] | {"conclusion": ran}  # type: ignore[operator]
     job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
     job.publish(None)
     (check,) = github.checks
-    assert check["conclusion"] == ("cancelled" if ran == "cancelled" else "failure")
-    assert "the run ended before it could write one" in check["output"]["title"]
+    assert check["conclusion"] == conclusion
+    assert said in check["output"]["title"]
     assert github.comments == []
-    assert "the run ended before it could write one" in job.outputs["problem"]
-    assert "the run ended before it could write one" in job.summary
+    assert said in job.outputs["problem"]
+    assert said in job.summary
+
+
+def test_a_comment_does_not_contradict_a_check_without_a_report(job: Job, github: GitHub) -> None:
+    job.publish(red())
+    (job.folder / "artifact" / "report.json").unlink()
+    job.publish(None)
+    (body,) = github.bodies(7)
+    assert "## Export check: no report" in body
+    assert "This is of the newest run." in body
+    job.publish(red())
+    assert "1 regression in 1 cause" in github.bodies(7)[0]
+
+
+def of_run(job: Job, identity: int, branch: str) -> Job:
+    run = WORKFLOW_RUN["workflow_run"] | {"id": identity, "head_branch": branch}  # type: ignore[operator]
+    return job.on("workflow_run", event("workflow-run-completed", WORKFLOW_RUN | {"workflow_run": run}))
+
+
+def test_a_second_pull_request_with_the_same_head_does_not_hide_that_the_first_is_red(job: Job, github: GitHub) -> None:
+    github.pull(8, HEAD, FORK, branch="other", base={"ref": "release", "sha": "d" * 40})
+    of_run(job, 1, "topic").publish(red())
+    published = of_run(job, 2, "other").publish(clean())
+    first, second = github.checks
+    assert (first["conclusion"], second["conclusion"], published.conclusion) == ("failure", "failure", "failure")
+    assert "failure of #7 with the same head" in second["output"]["title"]
+    assert "#7, whose head is this commit too, has failure" in job.summary
+    of_run(job, 3, "topic").publish(clean())
+    of_run(job, 2, "other").publish(clean())
+    assert [each["conclusion"] for each in github.checks] == ["failure", "success", "success"]
+
+
+def test_the_red_of_a_pull_request_that_was_closed_is_gone(job: Job, github: GitHub) -> None:
+    github.pull(8, HEAD, FORK, branch="other")
+    of_run(job, 1, "topic").publish(red())
+    github.pulls[0]["state"] = "closed"
+    of_run(job, 2, "other").publish(clean())
+    assert [each["conclusion"] for each in github.checks] == ["failure", "success"]
+
+
+def test_where_it_is_not_clear_whose_a_result_is_it_hides_none(job: Job, github: GitHub) -> None:
+    github.pull(8, HEAD, FORK, base={"ref": "release", "sha": "d" * 40})  # of the same branch
+    of_run(job, 1, "topic").publish(red())
+    published = of_run(job, 2, "topic").publish(clean())
+    assert [each["conclusion"] for each in github.checks] == ["failure", "failure"]
+    assert "another run of the same head" in published.lines[0]
 
 
 def test_a_report_of_a_cancelled_run_is_no_failure_unless_it_is_red(job: Job, github: GitHub) -> None:
