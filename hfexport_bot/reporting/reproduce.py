@@ -28,14 +28,11 @@ def check_again(case: CaseId) -> str:
     """The `check` of one case's class by whoever has it, whichever revision: to tell others of. Quoted for a shell."""
     name = f"{case.model}.py:{case.class_name}" if is_of_a_file(case) else f"{case.model}/{case.class_name}"
     words = ["--backend", case.backend.value]
-    usual = CaseId(model=case.model, class_name=case.class_name, backend=case.backend)
-    for option, asked, value in (
-        ("--shapes", usual.shapes, case.shapes),
-        ("--task", usual.task, case.task),
-        ("--variant", usual.variant, case.variant),
-        ("--engine", None, case.engine),
-    ):
-        words += [option, value.value] if value is not None and value is not asked else []
+    for field in ("shapes", "task", "variant"):
+        value = getattr(case, field)
+        if value is not CaseId.model_fields[field].default:
+            words += [f"--{field}", value.value]
+    words += ["--engine", case.engine.value]
     return shlex.join(["hfexport-bot", "check", *words, *(["--"] if name.startswith("-") else []), name])
 
 
