@@ -197,6 +197,10 @@ class _Walker:
             self.names.add(ANY_NAME)
         if name and name == self._first:  # `cls(...)`
             self.own.add("__init__")
+        if name == "setattr" and node.args and _is_loaded(node.args[0]):  # to set an attribute is no use of the others
+            for each in node.args[1:]:
+                self.walk(each)
+            return
         if name == "isinstance" and len(node.args) == 2:
             self.walk(node.args[0])
             self._asked(node.args[1])
@@ -298,6 +302,11 @@ _HANDLERS: dict[type[ast.AST], Callable[[_Walker, Any], None]] = {
     ast.Load: _Walker._ignore,
     ast.Store: _Walker._ignore,
 }
+
+
+def _is_loaded(node: ast.expr) -> bool:
+    """Whether an expression is a module that is looked up among those that are loaded."""
+    return isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.modules"
 
 
 def _calls(node: ast.expr, name: str) -> bool:

@@ -93,6 +93,12 @@ def test_what_puts_an_entry_into_a_table_is_told_from_what_looks_one_up(statemen
     assert (part.names, part.attrs) == (names, [])
 
 
+def test_to_set_a_name_of_the_own_module_uses_no_other() -> None:
+    source = "import sys\ndef f(name, x): {}(sys.modules[__name__], name{})"
+    assert used(source.format("setattr", ", x"), "f").names == []
+    assert used(source.format("getattr", ""), "f").names == ["*"]
+
+
 def test_decorators_that_only_document_are_no_uses() -> None:
     source = "from .a import auto_docstring, wrap, TEXT\n@auto_docstring(TEXT)\n@wrap\ndef f(): pass"
     assert used(source, "f").names == ["wrap"]
