@@ -34,11 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
         setup, batches = read_input(sys.stdin.buffer)
         put_overlay_first(setup.search_path)
         from hfexport_bot.runner.confined_case import run_confined
+        from hfexport_bot.runner.failures import died
     except Exception as error:
         traceback.print_exc()
         events.send(Fatal(message=clean(f"the runner cannot start: {type(error).__name__}: {error}")))
         return 1
-    return serve(setup, batches, events, run_confined, missing)
+    return serve(setup, batches, events, run_confined, missing, died)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import exporters
 from exporters import StageError
 from exporters.stages import Frame, frames_of, is_modeling
 from hfexport_bot.runner.checks import said
+from hfexport_bot.runner.crash_log import read_crash
 from hfexport_bot.runner.sources import HookError
 from hfexport_bot.schema import (
     MAX_FRAMES,
@@ -47,15 +49,33 @@ def failed(error: BaseException, stage: str, setup: RunnerSetup, component: str 
     )
 
 
+def died(outcome: Outcome, log: str, setup: RunnerSetup) -> Outcome:
+    """The outcome of a process that died, with what its log tells of that: the text, and the lines of code."""
+    crash = read_crash(log)
+    text = clean(crash.text(lambda file: _is_under_test(file, setup)), setup)
+    message = f"{outcome.message}\n{text}".strip()[:MAX_MESSAGE_CHARS]
+    return outcome.model_copy(update={"message": message, **_placed(crash.frames, setup)})
+
+
+def _is_under_test(file: str, setup: RunnerSetup) -> bool:
+    return root_of(file, setup) in tree_roots(setup) or is_modeling((file, 0, ""))
+
+
 def _places(error: BaseException, setup: RunnerSetup) -> dict[str, Any]:
-    """``location``, the innermost modeling line of an error, or for one of the tree's own files the innermost line
-    there, and the ``frames`` of code under test on the way to it."""
-    known = frames_of(error)
-    own = [f for f in known if root_of(f[0], setup) in tree_roots(setup)]
-    modeling = [f for f in known if is_modeling(f)]
+    """Where an error was raised, see `_placed`."""
     if isinstance(error, SyntaxError) and error.filename:
-        modeling = [(error.filename, error.lineno or 0, "")]
-    found = modeling or ([] if isinstance(error, HookError) else own)
+        return _placed(frames_of(error), setup, [(error.filename, error.lineno or 0, "")])
+    return _placed(frames_of(error), setup, hook=isinstance(error, HookError))
+
+
+def _placed(
+    known: Sequence[Frame], setup: RunnerSetup, modeling: Sequence[Frame] = (), hook: bool = False
+) -> dict[str, Any]:
+    """``location``, the innermost modeling line of some frames, or for the tree's own files, unless a ``hook`` failed,
+    the innermost line there, and the ``frames`` of code under test on the way to it."""
+    own = [f for f in known if root_of(f[0], setup) in tree_roots(setup)]
+    modeling = modeling or [f for f in known if is_modeling(f)]
+    found = modeling or ([] if hook else own)
     if not found:
         return {}
     places = {f: _place(f, setup) for f in (*found, *known)}

@@ -20,14 +20,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from pydantic import ValidationError
 
 from hfexport_bot.folders import remove_folder
 from hfexport_bot.runner import processes
+from hfexport_bot.runner.crash_log import with_log
 from hfexport_bot.runner.warmup import warm_up
-from hfexport_bot.runner.watched_case import Message, WatchedCase, clean
+from hfexport_bot.runner.watched_case import WHERE_SIGNAL, Message, WatchedCase, clean
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     Batch,
@@ -47,9 +48,14 @@ from hfexport_bot.schema import (
 #: fourth with what its outcome depends on, whenever that changes.
 RunCase = Callable[[CaseRequest, RunnerSetup, Callable[[str, str], None], Callable[[Fingerprint], None]], Outcome]
 
+#: The outcome of a case that died, with what its log tells of that.
+Died = Callable[[Outcome, str, RunnerSetup], Outcome]
+
 #: Seconds between two looks at what a case uses.
 _POLL_SECONDS = 0.1
 _MAX_LOG_BYTES = 32 << 20
+#: Limits that a case breaks wherever it happens to be, which is worth knowing.
+_BY_CHANCE = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.OOM})
 #: Room left in a line for what the parent adds to a case's outcome.
 _LINE_MARGIN = 16_384
 
@@ -85,10 +91,12 @@ def serve(
     events: EventStream,
     run_case: RunCase,
     unprotected: Sequence[str] = (),
+    died: Died = with_log,
 ) -> int:
     """Run every case of one batch after the other, and report each on ``events``. Returns the exit code.
 
     ``unprotected`` is told with being ready: what this process should have been confined by and is not.
+    ``died`` adds to the outcome of a case that could not give one what its log tells.
     """
     faulthandler.enable()
     processes.adopt_orphans()
@@ -101,7 +109,7 @@ def serve(
     try:
         events.send(Ready(versions=versions, unprotected=tuple(unprotected)))
         for batch in batches:
-            _Supervisor(setup, events, run_case).run(batch.requests, batch.jobs)
+            _Supervisor(setup, events, run_case, died).run(batch.requests, batch.jobs)
     except BrokenPipeError:
         return 1
     except ValidationError as error:
@@ -113,7 +121,8 @@ def serve(
 class _Supervisor:
     """Starts, watches and ends the cases."""
 
-    def __init__(self, setup: RunnerSetup, events: EventStream, run_case: RunCase) -> None:
+    def __init__(self, setup: RunnerSetup, events: EventStream, run_case: RunCase, died: Died) -> None:
+        self._died = died
         self._setup = setup
         self._events = events
         self._run_case = run_case
@@ -186,12 +195,20 @@ class _Supervisor:
                 os.ftruncate(case.log.fileno(), 0)
 
     def _finish(self, case: WatchedCase, outcome: Outcome | None) -> None:
-        """End a case's processes and send its outcome: its own if it gave one, else ``outcome``, else a crash."""
+        """End a case's processes and send its outcome: its own if it gave one, else ``outcome``, that of a limit that
+        it broke, else a crash."""
         seconds = time.monotonic() - case.started
+        case.read()
+        if outcome is not None and case.outcome is None:
+            # What it sends from here on is not read: the signal wakes up what sleeps.
+            case.outcome = self._died(outcome, case.ask_where() if outcome.kind in _BY_CHANCE else "", self._setup)
         self._end_family(case)
         _, status, usage = os.wait4(case.pid, 0)
         case.read()
-        outcome = case.outcome or outcome or case.crash(self._setup.limits, status, usage.ru_utime + usage.ru_stime)
+        outcome = case.outcome
+        if outcome is None:
+            outcome = case.crash(self._setup.limits, status, usage.ru_utime + usage.ru_stime)
+            outcome = self._died(outcome, case.log_end(), self._setup)
         if outcome.kind is OutcomeKind.ERROR and _OUT_OF_MEMORY.search(f"{outcome.error_type} {outcome.message}"):
             outcome = outcome.model_copy(update={"kind": OutcomeKind.OOM})
         del self._active[case.pid]
@@ -244,7 +261,7 @@ def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: 
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    faulthandler.enable(file=2)
+    leave = _tell_where()
     tempfile.tempdir = os.environ["TMPDIR"] = folder
     os.chdir(folder)
     processes.limit_resources(setup.limits)
@@ -269,7 +286,24 @@ def _be_case(request: CaseRequest, setup: RunnerSetup, run_case: RunCase, pipe: 
     _write_all(pipe, b'{"outcome":' + line + b"}\n")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    leave(0)
+
+
+def _tell_where() -> Callable[[int], NoReturn]:
+    """Have this process write its stack to its log when it crashes, is asked, has used up its time, or exits past all
+    that could catch it. Returns how to exit without that."""
+    faulthandler.enable(file=2)
+    faulthandler.register(WHERE_SIGNAL, file=2, all_threads=False)
+    faulthandler.register(signal.SIGXCPU, file=2, all_threads=False, chain=True)
+    case, leave = os.getpid(), os._exit
+
+    def tell_and_leave(status: int) -> NoReturn:
+        if os.getpid() == case:
+            faulthandler.dump_traceback(file=2, all_threads=False)
+        leave(status)
+
+    os._exit = tell_and_leave
+    return leave
 
 
 def _fit(outcome: Outcome) -> bytes:

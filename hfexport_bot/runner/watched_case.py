@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hfexport_bot.folders import OnDisk, on_disk
 from hfexport_bot.runner import processes
-from hfexport_bot.runner.crash_log import crash_text
 from hfexport_bot.schema import (
     MAX_LINE_BYTES,
     MAX_MESSAGE_CHARS,
@@ -31,6 +30,11 @@ from hfexport_bot.schema import (
 _LOG_TAIL_BYTES = 1 << 18
 _MAX_STAGE_EVENTS = 1_000
 _MAX_PROCESSES = 256
+#: Asks a case for its stack, and for how long an answer is waited for.
+WHERE_SIGNAL = signal.SIGUSR1
+_ANSWER_SECONDS = 1.0
+#: Begins the stack that faulthandler writes when asked.
+STACK_TITLE = "Stack (most recent call first):"
 #: Seconds between two looks at what a case has written, beside this many times what a look takes.
 _DISK_SECONDS = 1.0
 _DISK_SHARE = 10
@@ -132,12 +136,27 @@ class WatchedCase:
             fingerprint=self.fingerprint,
         )
 
-    def log_tail(self) -> str:
-        """What the case's log tells of a crash, whose stack faulthandler wrote there."""
+    def log_end(self) -> str:
+        """The end of the case's log, to which faulthandler writes the stack of a crash."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - _LOG_TAIL_BYTES))
-        text = crash_text(self.log.read().decode(errors="replace"))
-        return f"\n{text}" if text else ""
+        return self.log.read().decode(errors="replace")
+
+    def ask_where(self) -> str:
+        """The stack of the case while it runs, which faulthandler writes to the log when asked by a signal; empty where
+        it does not answer."""
+        before = self.log.seek(0, os.SEEK_END)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, WHERE_SIGNAL)
+        deadline, size = time.monotonic() + _ANSWER_SECONDS, before
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            seen, size = size, self.log.seek(0, os.SEEK_END)
+            if before < seen == size:  # it has written, and no more since
+                break
+        self.log.seek(before)
+        text = self.log.read().decode(errors="replace")
+        return text[max(0, text.find(STACK_TITLE)) :] if STACK_TITLE in text else ""
 
     def measure(self, members: set[int], limits: Limits) -> None:
         """Look at what the case's processes use; once a second also at what they have written."""
@@ -176,16 +195,16 @@ class WatchedCase:
         if code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu_seconds >= limit):
             text = f"used {limit} s of CPU time, the limit of a case; it was in stage {self.stage}"
             return self.failure(OutcomeKind.TIMEOUT, text)
-        tail = self.log_tail()
         if code >= 0:
-            text = f"exited with code {code} and without a result in stage {self.stage}{tail}"
+            text = f"exited with code {code} and without a result in stage {self.stage}"
         elif code == -signal.SIGKILL:
             starved = processes.out_of_memory_kills() > self.out_of_memory_kills
             why = ", and the machine was killing processes for want of memory" if starved else ""
-            text = f"killed by {name} in stage {self.stage}, not by its limits{why}{tail}"
+            text = f"killed by {name} in stage {self.stage}, not by its limits{why}"
         else:
-            text = f"killed by {name} in stage {self.stage}{tail}"
-        kind = OutcomeKind.OOM if code == -signal.SIGABRT and "std::bad_alloc" in tail else OutcomeKind.CRASH
+            text = f"killed by {name} in stage {self.stage}"
+        refused = code == -signal.SIGABRT and "std::bad_alloc" in self.log_end()
+        kind = OutcomeKind.OOM if refused else OutcomeKind.CRASH
         return self.failure(kind, text)
 
 

@@ -87,7 +87,7 @@ def without_untold(
             why.setdefault(file, said)
         elif outcome is not None and outcome.kind is OutcomeKind.UNAVAILABLE and file and file not in built:
             why.setdefault(file, "are unavailable: no model, or no inputs for it, could be made")
-    told = [outcome for outcome in outcomes.values() if outcome.executed is not None]
+    told = [outcome for outcome in outcomes.values() if outcome.executed is not None or outcome.frames]
     unknown = code.lines_of({file: own for file, own in code.left(told).items() if file in why})
     entries = tuple(
         NotRun(

@@ -74,14 +74,16 @@ def _in_order(text: str) -> str:
 
 def signature(outcome: Outcome) -> str:
     """The canonical signature of a failing outcome, empty for a pass: kind, stage, error type, the first
-    lines of the message, and the file and function it is blamed on."""
+    lines of the message, and the file and function it is blamed on. Where a limit ended it, it was somewhere by chance:
+    only the first line counts."""
     if outcome.kind is OutcomeKind.PASS:
         return ""
-    lines = [line for line in outcome.message.splitlines() if line.strip()][:MESSAGE_LINES]
+    ended = outcome.kind in (OutcomeKind.TIMEOUT, OutcomeKind.OOM) and not outcome.error_type
+    lines = [line for line in outcome.message.splitlines() if line.strip()][: 1 if ended else MESSAGE_LINES]
     # Cut before the patterns run, which keeps them fast on whatever a runner sends; and after, evenly.
     message = normalise("\n".join(lines)[: 4 * MESSAGE_CHARS])[:MESSAGE_CHARS]
     cause = outcome.cause.value if outcome.cause else ""
-    place = _place(outcome.location) if outcome.location else ""
+    place = _place(outcome.location) if outcome.location and not ended else ""
     return " | ".join((outcome.kind.value, outcome.stage, outcome.error_type or cause, message, place))
 
 

@@ -35,12 +35,18 @@ class ChangedCode:
         return {file: tuple((s.first, s.last, s.at_import) for s in own) for file, own in self.statements.items()}
 
     def left(self, outcomes: Iterable[Outcome]) -> Statements:
-        """The statements that none of the outcomes' cases executed."""
+        """The statements that none of the outcomes' cases executed: neither told to have run, nor where one ended."""
         seen: dict[str, set[int]] = {}
+        ends: dict[str, set[int]] = {}
         for outcome in outcomes:
             for file, firsts in (outcome.executed or {}).items():
                 seen.setdefault(file, set()).update(firsts)
-        kept = {file: [s for s in own if s.first not in seen.get(file, ())] for file, own in self.statements.items()}
+            for frame in outcome.frames:
+                ends.setdefault(frame.file, set()).add(frame.line)
+        kept = {
+            file: [s for s in own if s.first not in seen.get(file, ()) and not _holds(s, ends.get(file, ()))]
+            for file, own in self.statements.items()
+        }
         return {file: own for file, own in kept.items() if own}
 
     def unreached(self, outcomes: Iterable[Outcome]) -> tuple[Unreached, ...]:
@@ -56,6 +62,10 @@ class ChangedCode:
                 lines = {line for each in group for line in range(each.first, each.last + 1)} & {*self.lines[file]}
                 found.append(Unreached(file=file, function=function, lines=tuple(line_ranges(sorted(lines)))))
         return tuple(found)
+
+
+def _holds(statement: Statement, lines: Iterable[int]) -> bool:
+    return any(statement.first <= line <= statement.last for line in lines)
 
 
 def changed_code(tree: Tree, changed: Changed, not_run: Sequence[NotRun], layout: Layout) -> ChangedCode:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import hfexport_bot
-from hfexport_bot.runner.crash_log import crash_text
+from hfexport_bot.runner.crash_log import read_crash
 
 BOT = Path(hfexport_bot.__file__).parent
+
+TITLES = {"Stack (most recent call first):": "a", "Fatal Python error: Aborted": "b"}
 
 #: Crashes at the bottom of a deep recursion, beside another thread.
 CRASH = """
@@ -25,13 +27,13 @@ deep(60)
 
 def test_the_innermost_frames_stay_of_a_real_dump() -> None:
     done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False)
-    text = crash_text(done.stdout + done.stderr)
-    lines = text.splitlines()
-    assert lines[0] == "about to"
-    assert "Fatal Python error: Segmentation fault" in lines
-    frames = [line for line in lines if line.startswith("  File")]
-    assert "in string_at" in frames[0]
-    assert frames[1].endswith("in innermost")
+    crash = read_crash(done.stdout + done.stderr)
+    assert crash.before.strip() == "about to"
+    assert crash.title == "Fatal Python error: Segmentation fault"
+    assert [frame.function for frame in crash.frames[:3]] == ["string_at", "innermost", "deep"]
+    text = crash.text(lambda file: False)
+    assert text.splitlines()[:2] == ["about to", "Fatal Python error: Segmentation fault"]
+    assert text.splitlines()[-1] == "  ... and 52 more"
     assert "Extension modules" not in text
     assert "threading.py" not in text
 
@@ -40,10 +42,34 @@ def test_the_bots_frames_go_and_what_was_written_before_is_cut_first() -> None:
     model = '  File "/tree/modeling_x.py", line 7 in forward\n'
     bot = f'  File "{BOT}/runner/case.py", line 1 in run\n' * 80 + '  File "<frozen runpy>", line 88 in _run_code\n'
     dump = f"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n{model}{bot}"
-    text = crash_text("x" * 5_000 + f"\n{dump}\nExtension modules: torch._C (total: 1)\nterminate called\n")
-    assert text == "x" * 800 + "\n" + dump.replace(bot, "").replace("\n\n", "\n") + "terminate called"
+    crash = read_crash("x" * 5_000 + f"\n{dump}\nExtension modules: torch._C (total: 1)\nterminate called\n")
+    assert crash.text(lambda file: True) == "x" * 800 + f"\nFatal Python error: Aborted\n{model}terminate called"
+
+
+def test_what_called_the_code_under_test_is_left_out() -> None:
+    files = ["/torch/a.py", "/tree/modeling_x.py", "/torch/b.py", "/tree/modeling_y.py", "/torch/c.py"]
+    frames = [f'  File "{file}", line 7 in forward' for file in files]
+    crash = read_crash("\n".join(["Stack (most recent call first):", *frames, ""]))
+    assert crash.text(lambda file: file.startswith("/tree/")).splitlines() == [
+        "Stack (most recent call first):",
+        frames[0],
+        frames[1],
+        frames[3],
+        "  ... and 2 more",
+    ]
+    assert crash.text(lambda file: False).splitlines()[1:] == frames
+
+
+def test_the_last_of_several_dumps_counts() -> None:
+    asked, fatal = (f'{title}\n  File "/tree/{name}.py", line 1 in f\n' for title, name in TITLES.items())
+    assert [frame.file for frame in read_crash(asked + fatal).frames] == ["/tree/b.py"]
+    assert [frame.file for frame in read_crash(fatal + asked).frames] == ["/tree/a.py"]
 
 
 def test_a_log_without_a_dump_is_told_by_its_end() -> None:
-    assert crash_text("first\n" + "y" * 4_000 + "\nlast\n") == ("y" * 4_000 + "\nlast")[-3_000:]
-    assert crash_text("\n") == ""
+    def told(log: str) -> str:
+        return read_crash(log).text(lambda file: False)
+
+    assert told("first\n" + "y" * 4_000 + "\nlast\n") == ("y" * 4_000 + "\nlast")[-3_000:]
+    assert told("\n") == ""
+    assert told("what is said of a Fatal Python error: x") == "what is said of a Fatal Python error: x"

@@ -115,6 +115,11 @@ def test_lines_of_a_class_whose_cases_told_nothing_are_not_known(end: OutcomeKin
     assert [(each.name, each.reason) for each in entries] == [
         (f"{PATH}:f", f"not known whether a case ran lines 2-4: the cases of this file's classes {said}")
     ]
+    if said == "died":  # the line where it died did run
+        died = {"location": {"file": PATH, "line": 3}, "frames": ({"file": PATH, "line": 3},)}
+        outcomes[planned[0].id] = Outcome.model_validate({"kind": "crash", "stage": "trace", **died})
+        _, (entry,) = without_untold(CODE, planned, outcomes, Layout.MODELING)
+        assert entry.reason.startswith("not known whether a case ran lines 2, 4: ")
     outcomes[plan("Tagger", Backend.ONNX).id] = passing(2)
     planned = (*planned, plan("Tagger", Backend.ONNX))
     code, entries = without_untold(CODE, planned, outcomes, Layout.MODELING)
