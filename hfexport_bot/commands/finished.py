@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import CaseId, NotRun, Outcome, OutcomeKind, Report, Rerun, unfit
+from hfexport_bot.schema import INTERRUPTED, CaseId, NotRun, Outcome, OutcomeKind, Report, Rerun, unfit
 from hfexport_bot.settings import SETTINGS_PATH, AcceptedEntry, Overrides, Settings
-
-#: Why cases were not run.
-INTERRUPTED = "the run was interrupted"
 
 #: Files, and cases, that a note names.
 _SHOWN = 5

@@ -33,6 +33,7 @@ from hfexport_bot.reporting.summary import (
     rows,
     sample_lines,
     source_lines,
+    why_no_baseline,
 )
 from hfexport_bot.reporting.text import code, command_code, fenced, html_code
 from hfexport_bot.reporting.upstream import issue_line, issue_text, known_issue, what_to_do
@@ -152,9 +153,13 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _sections(report: Report) -> Iterable[Section[Any]]:
-    def by_cause(title: str, cases: Iterable[CaseReport]) -> Section[tuple[int, Cause]]:
+    def by_cause(title: str, cases: Iterable[CaseReport], intro: str = "") -> Section[tuple[int, Cause]]:
         numbered = list(enumerate(causes(cases)))
-        return Section(title, "cause", numbered, lambda item: _cause(item[1], report, item[0] < ISSUES_OFFERED), "\n\n")
+
+        def block(item: tuple[int, Cause]) -> str:
+            return _cause(item[1], report, item[0] < ISSUES_OFFERED)
+
+        return Section(title, "cause", numbered, block, "\n\n", intro)
 
     if not report.compared:
         yield by_cause("Failures", [case for case in report.cases if case.outcome not in CLEAN])
@@ -166,7 +171,9 @@ def _sections(report: Report) -> Iterable[Section[Any]]:
                 cases = [case for case in cases if not is_accepted_change(case)]
             part = INTERFACE_SHARE if verdict is VerdictKind.INTERFACE else 1.0
             if verdict in _EITHER:
-                yield by_cause(_EITHER[verdict], [case for case in cases if case.outcome not in CLEAN])
+                why = why_no_baseline(report) if verdict is VerdictKind.NO_BASELINE else ""
+                intro = f"{why[:1].upper()}{why[1:]}.\n\n" if why else ""
+                yield by_cause(_EITHER[verdict], [case for case in cases if case.outcome not in CLEAN], intro)
                 cases = [case for case in cases if case.outcome in CLEAN]
             yield by_cause(title, cases) if verdict in _BY_CAUSE else Section(title, "case", cases, _item, part=part)
     yield Section("Expectations", "entry", expectation_lines(report), _expectation, part=0.1)

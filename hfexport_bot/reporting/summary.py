@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from hfexport_bot.changes.selection import is_harmless
 from hfexport_bot.schema import (
     COMPONENTS,
+    INTERRUPTED,
     STAGES,
     Backend,
     Blame,
@@ -26,7 +27,7 @@ from hfexport_bot.schema import (
     VerdictKind,
     largest,
 )
-from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing, is_accepted_change
+from hfexport_bot.verdicts.compare import CLEAN, Counts, cause_of, counts, failing, is_accepted_change, red_cases
 
 BACKENDS = {Backend.DYNAMO: "torch.export", Backend.ONNX: "ONNX", Backend.EXECUTORCH: "ExecuTorch"}
 
@@ -290,6 +291,11 @@ def row_labels(table: Sequence[Row]) -> list[str]:
     return labels
 
 
+def why_no_baseline(report: Report) -> str:
+    """Why cases of a comparison have no baseline, where that is no fault of theirs."""
+    return "the run was interrupted before it ran on base" if report.failure == INTERRUPTED else ""
+
+
 def origins(cases: Iterable[CaseReport]) -> str:
     """``models from model tests (12), synthesised (3)``: the sources of the models, as far as we know them. Holds no
     untrusted text."""
@@ -301,7 +307,10 @@ def origins(cases: Iterable[CaseReport]) -> str:
 
 def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
     """Whether a ``run`` calls its change safe to merge. A run that failed, or in which no case passed on either side,
-    could not have seen a regression: unknown; as is what comes of a requirement that head did not run with."""
+    could not have seen a regression: unknown; as is what comes of a requirement that head did not run with. What one
+    found before it was interrupted stands."""
+    if report.failure == INTERRUPTED and red_cases(report):
+        return "no"
     if report.failure:
         return "unknown"
     if failing(report):
@@ -352,7 +361,11 @@ def headline(report: Report) -> str:
     found = counts(report)
     safety = f"safe to merge: {merge_safety(report)}"
     if report.failure:
-        return f"the run failed · {safety}" if report.command == "run" else "the run failed"
+        said = "the run failed"
+        if report.failure == INTERRUPTED:
+            regressions = found.verdicts.get(VerdictKind.REGRESSION, 0)
+            said = INTERRUPTED + (f" · {plural(regressions, 'regression')} so far" if regressions else "")
+        return f"{said} · {safety}" if report.command == "run" else said
     if not report.cases:
         if not report.compared:
             return "nothing to run"

@@ -27,6 +27,7 @@ from hfexport_bot.reporting.summary import (
     rows,
     sample_lines,
     unjudged,
+    why_no_baseline,
 )
 from hfexport_bot.reporting.text import command_line, plain
 from hfexport_bot.reporting.upstream import known_issue, what_to_do
@@ -120,7 +121,9 @@ def _print_table(report: Report, console: Console) -> None:
 def _print_case(case: CaseReport, report: Report, console: Console) -> None:
     side = case.head or case.base
     stage = f" at {plain(place(side) if side else case.stage, 80)}" if case.stage else ""
-    print_line(console, f"{plain(str(case.id), 300)}: {case.verdict.value}, {case.outcome.value}{stage}", "bold")
+    why = why_no_baseline(report) if case.verdict is VerdictKind.NO_BASELINE else ""
+    verdict = f"{case.verdict.value} ({why})" if why else case.verdict.value
+    print_line(console, f"{plain(str(case.id), 300)}: {verdict}, {case.outcome.value}{stage}", "bold")
     error = plain(error_name(case), 80)
     message = plain(first_line(case.message), 300)
     if message:

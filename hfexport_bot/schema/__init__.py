@@ -36,6 +36,7 @@ from hfexport_bot.schema.protocol import (
     WorkaroundInfo,
 )
 from hfexport_bot.schema.reports import (
+    INTERRUPTED,
     Audit,
     Blame,
     CaseReport,
@@ -87,6 +88,7 @@ from hfexport_bot.schema.words import (
 
 __all__ = [
     "COMPONENTS",
+    "INTERRUPTED",
     "MAX_EXECUTED",
     "MAX_FRAMES",
     "MAX_LINE_BYTES",

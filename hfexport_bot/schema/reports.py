@@ -29,6 +29,9 @@ from hfexport_bot.schema.words import (
     VerdictKind,
 )
 
+#: Why a run failed that somebody ended: what it found until then stands.
+INTERRUPTED = "the run was interrupted"
+
 
 class Revision(Record):
     """A commit under comparison: the name it was asked for by, and its full sha (empty for a plain folder)."""
