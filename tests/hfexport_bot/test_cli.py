@@ -817,7 +817,7 @@ def test_signals_end_in_130_once_all_is_cleaned_up_and_what_was_found_is_kept(
     assert half == ([str(case.id)] if command == "run" else [])
     assert report.failure == "the run was interrupted"
     markdown = (out / "report.md").read_text()
-    assert markdown.startswith("## Export check: the run was interrupted · ")
+    assert markdown.startswith("## Export check: the run was interrupted")
     assert f"- case `{missed[0]}`: `the run was interrupted`" in markdown
 
 
