@@ -95,7 +95,8 @@ def test_a_repository_without_models_and_a_change_of_nothing(detect: Callable[..
     assert found.classes == []
     assert found.not_run == {"a.py:x": "not on an exported path", "b.txt": "no model reads it"}
     empty = detect({}, {})
-    assert (empty.classes, empty.not_run, empty.notes) == ([], {}, [])
+    assert (empty.classes, empty.not_run) == ([], {})
+    assert found.notes == empty.notes == ["no model class to try: no file is called modeling_*.py"]
 
 
 def test_base_that_is_head_is_told(repository: Any, capsys: pytest.CaptureFixture[str]) -> None:
