@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -178,12 +179,65 @@ def test_wrong_inputs_are_one_clear_error_of_the_check_and_nothing_runs(
     left = it.published or Report.model_validate_json((tmp_path / "hfexport-out" / "report.json").read_text())
     assert message in left.failure
     assert left.head.sha == OTHER
+    if inputs.get("mode") == "run":  # what no other job publishes is told by this one
+        assert message in (tmp_path / "outputs").read_text().partition("problem<<")[2]
+        assert message.replace("'", "") in (tmp_path / "summary").read_text().replace("'", "")
+    else:
+        assert it.lines[0][-1] == "hfexport-out"
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_wrong_mode_is_one_clear_error(job: Callable[..., Job]) -> None:
-    with pytest.raises(UsageError, match="input mode: 'both' is none of auto, run, publish"):
-        job("pull_request", PULL, mode="both").act()
+@pytest.mark.parametrize(
+    ("name", "inputs", "message"),
+    [
+        ("pull_request", {"mode": "both"}, "input mode: 'both' is none of auto, run, publish"),
+        ("pull_request_target", {}, "pull_request_target gives its jobs a token that may write"),
+        ("pull_request_target", {"mode": "run"}, "pull_request_target gives its jobs a token that may write"),
+        ("workflow_run", {"mode": "run"}, "workflow_run gives its jobs a token that may write"),
+    ],
+)
+def test_what_may_not_be_done_is_told_by_the_check_and_runs_nothing(
+    job: Callable[..., Job], name: str, inputs: dict[str, str], message: str
+) -> None:
+    run = {"id": 1, "run_attempt": 1, "head_sha": OTHER, "event": "pull_request", "conclusion": "success"}
+    it = job(name, {**PULL, "workflow_run": run}, token="secret", **inputs)
+    assert it.act() == 2
+    assert [line[0] for line in it.lines] == ["publish"]
+    assert it.published is not None
+    assert message in it.published.failure
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "said"),
+    [("release", {}, "nothing to do on 'release' events"), ("issue_comment", {"mode": "x"}, "input mode: 'x'")],
+)
+def test_what_cannot_even_begin_is_told_by_summary_and_outputs(
+    job: Callable[..., Job], tmp_path: Path, name: str, inputs: dict[str, str], said: str
+) -> None:
+    it = job(name, COMMENT, **inputs)
+    with contextlib.suppress(UsageError):
+        assert it.act() == 2
+    assert it.lines == []
+    assert said in (tmp_path / "outputs").read_text()
+    assert said in (tmp_path / "summary").read_text()
+
+
+def test_a_command_that_refuses_its_environment_is_told_too(job: Callable[..., Job], tmp_path: Path) -> None:
+    it = job("issue_comment", COMMENT)
+    it.codes = {"command": 2}  # such as for an address that is none
+    assert it.act() == 2
+    assert "command are no good" in (tmp_path / "outputs").read_text()
+
+
+@pytest.mark.parametrize("mode", ["run", "auto", "publish"])
+def test_what_is_told_of_a_failure_lies_where_reports_do(job: Callable[..., Job], tmp_path: Path, mode: str) -> None:
+    (tmp_path / "hfexport-out").mkdir()
+    (tmp_path / "hfexport-out" / "report.json").write_text("{}")
+    it = job("pull_request", PULL, mode=mode, seconds="-5")
+    assert it.act() == 2
+    folder = tmp_path / "hfexport-out" / ("failed" if mode == "publish" else "")
+    assert "input seconds" in Report.model_validate_json((folder / "report.json").read_text()).failure
+    assert mode != "publish" or (tmp_path / "hfexport-out" / "report.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize("mode", ["auto", "run"])
@@ -221,8 +275,8 @@ def test_a_push_is_compared_with_the_first_revision_that_is_there(
 
 
 def test_a_changes_own_code_never_runs_with_a_token_that_writes(job: Callable[..., Job]) -> None:
-    with pytest.raises(UsageError, match="pull_request_target gives its jobs a token that may write"):
-        job("pull_request_target", PULL).act()
+    it = job("pull_request_target", PULL)
+    assert (it.act(), [line[0] for line in it.lines]) == (2, ["publish"])
 
 
 def test_a_report_that_the_change_brought_is_none(job: Callable[..., Job], tmp_path: Path) -> None:
