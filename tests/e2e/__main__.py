@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import tempfile
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -58,7 +59,11 @@ def main() -> int:
                 act = Act(work, docker, action, addresses, options.torch_index)
                 stage = Stage(act, github, store, world, work)
                 print(f"--- {name}", flush=True)
-                SCENARIOS[name](stage)
+                try:
+                    SCENARIOS[name](stage)
+                except Exception as error:  # the other scenarios are tried all the same
+                    traceback.print_exc()
+                    stage.expect("the scenario ran to its end", False, repr(error))
                 stage.expect("GitHub's API description has every request", not github.violations, github.violations)
                 wrong += [f"{name}: {each}" for each in stage.wrong]
     for each in wrong:

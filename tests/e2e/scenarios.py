@@ -85,7 +85,7 @@ def hostile(stage: Stage) -> None:
     """pull-request.yml on models that try what code under test must not be able to do."""
     names = ("Good", *ATTACKS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        place = Place(Path("/tmp"), "", {}, listener)
+        place = Place(Path("/tmp"), python="", with_users=True, options={}, listener=listener)
 
         def make(repository: Path) -> None:
             repository.mkdir(parents=True)

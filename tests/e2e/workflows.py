@@ -66,7 +66,7 @@ class Act:
         command = [
             str(Path(sys.executable).parent / "act"), event, "--workflows", str(file), "--directory", str(checkout),
             "--eventpath", str(self.work / f"{name}.json"), "--platform", f"ubuntu-latest={RUNNER}",
-            "--pull=false", "--network=host", "--container-daemon-socket=-", "--no-cache-server",
+            "--rm", "--pull=false", "--network=host", "--container-daemon-socket=-", "--no-cache-server",
             "--use-new-action-cache", "--action-cache-path", str(self.work / "act-cache"),
             "--secret", f"GITHUB_TOKEN={token}",
             *(f"--env={key}={value}" for key, value in environment.items()),
