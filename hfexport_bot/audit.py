@@ -186,10 +186,9 @@ def audit_workarounds(
     tree = FolderTree(place.root)
     settings, setup = one_revision(place, overrides, around)
     own = read_registrations(tree, settings.head_hooks.workarounds)
-    known = (*around.list_workarounds(), *own.found)
     if own.whole:
         theirs = acting_ids(exporters_of(tree, place.layout), place.layout)
-        require_known(workarounds, [*(each.id for each in known), *theirs], "workarounds audit")
+        require_known(workarounds, {*around.list_ids(), *own.ids, *theirs}, "workarounds audit")
     recorded = {
         case.id: case.head or case.base or Outcome(kind=case.outcome)
         for report in read_reports("--record", around.records)
@@ -202,6 +201,7 @@ def audit_workarounds(
     elif asked:
         names, planned = workarounds, _located(asked, place, strict=True)
     else:
+        known = (*around.list_workarounds(), *own.found)
         names = workarounds or [each.id for each in known]
         planned = _found([each for each in known if each.id in names], tree, place.layout, overrides)
     planned, late = _affordable_cases(planned, until, around.jobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hfexport_bot.changes.exporters import acting_ids
 from hfexport_bot.changes.place import Place, exporters_of
-from hfexport_bot.changes.registrations import read_registrations
+from hfexport_bot.changes.registrations import installed_ids, read_registrations
 from hfexport_bot.changes.requirements import read_requirements
 from hfexport_bot.changes.selection import Selection
 from hfexport_bot.changes.targets import unknown_names
@@ -53,7 +53,8 @@ ListTargets = Callable[[RunnerSetup, Sequence[str]], Sequence[ExporterTarget]]
 class Surroundings:
     """What a command is handed in from outside: runners, their list of workarounds, the day, who watches, how much to
     do at a time, reports of earlier runs and of a sample whose rest to run, GitHub's list of changed files, what makes
-    environments and fetches checkpoints, and what a side's own exporters reach for in modules."""
+    environments and fetches checkpoints, what a side's own exporters reach for in modules, and the ids of the
+    workarounds, which are known before a runner lists them."""
 
     open_runners: Callable[[], AbstractContextManager[RunCases]]
     list_workarounds: Callable[[], Sequence[WorkaroundInfo]]
@@ -67,6 +68,7 @@ class Surroundings:
     make_overlay: MakeOverlay = make_overlay
     fetch_checkpoint: FetchCheckpoint = fetch_checkpoint
     list_targets: ListTargets | None = None
+    list_ids: Callable[[], Collection[str]] = installed_ids
 
 
 def one_revision(place: Place, overrides: Overrides, around: Surroundings) -> tuple[Settings, RunnerSetup]:
@@ -202,6 +204,4 @@ def check_disabled(settings: Settings, around: Surroundings, layout: Layout, eng
     files = {settings.base_hooks.workarounds, settings.head_hooks.workarounds}
     own = [read_registrations(tree, file) for tree in trees for file in files] if ours else []
     if ours and all(each.whole for each in own):
-        require_known(
-            ours, {*(each.id for each in around.list_workarounds()), *(id_ for each in own for id_ in each.ids)}
-        )
+        require_known(ours, frozenset(around.list_ids()).union(*(each.ids for each in own)))

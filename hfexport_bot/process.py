@@ -97,6 +97,7 @@ def surroundings(process: Process, jobs: int | None, logs: Path | None, quiet: b
     """What commands are handed in from outside: the real thing, where nothing stands in for it."""
     from rich.console import Console
 
+    from hfexport_bot.changes.registrations import installed_ids
     from hfexport_bot.execution.overlay import make_overlay
     from hfexport_bot.preparation import Surroundings
 
@@ -110,9 +111,11 @@ def surroundings(process: Process, jobs: int | None, logs: Path | None, quiet: b
             click.echo(f"environment: {', '.join(each.requirement for each in differences)}", err=True)
         return make_overlay(differences, installed)
 
+    listed = process.list_workarounds
     return Surroundings(
         open_runners=lambda: nullcontext(process.run_cases) if process.run_cases else _real_runners(),
-        list_workarounds=process.list_workarounds or _real_list_workarounds(),
+        list_workarounds=listed or _real_list_workarounds(),
+        list_ids=(lambda: {each.id for each in listed()}) if listed else installed_ids,
         watch=watch,
         today=datetime.now(UTC).date(),
         jobs=jobs,

@@ -1,4 +1,5 @@
-"""The workarounds that a repository's own file registers, read off its decorators and calls without running it."""
+"""The workarounds that a repository's own file and this project's exporters register, read off their decorators and
+calls without running them."""
 
 from __future__ import annotations
 
@@ -7,8 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hfexport_bot.changes.modeling import SourceError, parse
-from hfexport_bot.changes.tree import Tree
+from hfexport_bot.changes.place import installed_root
+from hfexport_bot.changes.tree import FolderTree, Tree
 from hfexport_bot.schema import Backend, WorkaroundInfo
+
+#: Where this project's own workarounds lie.
+OWN_FOLDER = "exporters"
 
 #: By the function that registers: the kind of workaround; its backend, empty where that is an argument; and its stage,
 #: empty where it follows from what is patched. `exporters.registry` and `exporters.skips` say the same.
@@ -69,6 +74,16 @@ def read_registrations(tree: Tree, path: str | None) -> Registrations:
     read = [_info(node, name, functions.get(id(node), "")) for node, name in calls]
     found = {each.id: each for each in read if each is not None}
     return Registrations(tuple(found.values()), None not in read and not _imports_own(module, tree))
+
+
+def installed_ids() -> frozenset[str]:
+    """The ids of what the installed exporters register. No process that imports them has to be started for it."""
+    root = installed_root(OWN_FOLDER)
+    if root is None:
+        return frozenset()
+    tree = FolderTree(root)
+    files = [path for path in tree.files(OWN_FOLDER) if path.endswith(".py")]
+    return frozenset().union(*(read_registrations(tree, path).ids for path in files))
 
 
 def _name(function: ast.expr, aliases: dict[str | None, str]) -> str:

@@ -11,12 +11,11 @@ from pydantic import PlainSerializer
 from hfexport_bot.changes.exporters import FOLDER, ExporterCode, edited
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.installs import moved_packages
-from hfexport_bot.changes.registrations import read_registrations
+from hfexport_bot.changes.registrations import OWN_FOLDER, read_registrations
 from hfexport_bot.changes.tree import Tree
 from hfexport_bot.schema import REPO_PREFIX, Backend, Layout
 
-#: Where this project keeps its own exporters, and the file of them that tells it from any other.
-OWN_FOLDER = "exporters"
+#: The file of this project's own exporters that tells them from any other.
 _OWN_REGISTRY = f"{OWN_FOLDER}/registry.py"
 
 #: The packages whose versions decide whether a workaround is still needed, and of which backends.

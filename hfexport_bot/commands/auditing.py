@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from hfexport_bot.audit import Trials, audit_change, audit_workarounds
 from hfexport_bot.changes.place import installed_root
+from hfexport_bot.changes.registrations import OWN_FOLDER
 from hfexport_bot.changes.tree import FolderTree, GitTree
-from hfexport_bot.changes.workarounds import OWN_FOLDER, EditedWorkarounds
+from hfexport_bot.changes.workarounds import EditedWorkarounds
 from hfexport_bot.errors import RunError, UsageError
 from hfexport_bot.execution.session import SessionResult
 from hfexport_bot.plan import PlannedCase
@@ -72,8 +73,7 @@ class ChangeAudit:
         if not self.edited.registered:
             return
         try:
-            known = [each.id for each in around.list_workarounds()]
-            named = [name for name in known if name.rpartition("/")[2] in self.edited.registered]
+            named = [name for name in sorted(around.list_ids()) if name.rpartition("/")[2] in self.edited.registered]
             left = [name for name in named if name not in self.workarounds]
             if not left:
                 return

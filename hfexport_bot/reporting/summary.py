@@ -293,7 +293,7 @@ def row_labels(table: Sequence[Row]) -> list[str]:
 
 def why_no_baseline(report: Report) -> str:
     """Why cases of a comparison have no baseline, where that is no fault of theirs."""
-    return "the run was interrupted before it ran on base" if report.failure == INTERRUPTED else ""
+    return "the run was interrupted before it ran on base" if report.interrupted else ""
 
 
 def origins(cases: Iterable[CaseReport]) -> str:
@@ -309,7 +309,7 @@ def merge_safety(report: Report) -> Literal["yes", "no", "unknown"]:
     """Whether a ``run`` calls its change safe to merge. A run that failed, or in which no case passed on either side,
     could not have seen a regression: unknown; as is what comes of a requirement that head did not run with. What one
     found before it was interrupted stands."""
-    if report.failure == INTERRUPTED and red_cases(report):
+    if report.interrupted and red_cases(report):
         return "no"
     if report.failure:
         return "unknown"
@@ -362,7 +362,7 @@ def headline(report: Report) -> str:
     safety = f"safe to merge: {merge_safety(report)}"
     if report.failure:
         said = "the run failed"
-        if report.failure == INTERRUPTED:
+        if report.interrupted:
             regressions = found.verdicts.get(VerdictKind.REGRESSION, 0)
             said = INTERRUPTED + (f" · {plural(regressions, 'regression')} so far" if regressions else "")
         return f"{said} · {safety}" if report.command == "run" else said

@@ -29,7 +29,7 @@ from hfexport_bot.schema.words import (
     VerdictKind,
 )
 
-#: Why a run failed that somebody ended: what it found until then stands.
+#: Why a run failed that somebody ended, or how that begins.
 INTERRUPTED = "the run was interrupted"
 
 
@@ -208,6 +208,11 @@ class Report(Record):
     def compared(self) -> bool:
         """Whether its verdicts are those of a comparison. The first sweep has nothing to compare with."""
         return self.command == "run" or self.base is not None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody ended the run: what it found until then stands."""
+        return self.failure.startswith(INTERRUPTED)
 
 
 class CensusEntry(Record):

@@ -8,7 +8,17 @@ from datetime import date
 from hfexport_bot.errors import UsageError
 from hfexport_bot.execution.session import merged_versions
 from hfexport_bot.plan import PlannedCase
-from hfexport_bot.schema import Audit, AuditedCase, CaseId, CaseReport, NotRun, Outcome, Report, Unreached
+from hfexport_bot.schema import (
+    INTERRUPTED,
+    Audit,
+    AuditedCase,
+    CaseId,
+    CaseReport,
+    NotRun,
+    Outcome,
+    Report,
+    Unreached,
+)
 from hfexport_bot.settings import in_force
 from hfexport_bot.shards import Plan
 from hfexport_bot.verdicts.audits import judge_workaround
@@ -22,7 +32,8 @@ _LISTED = 5
 def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str] = ()) -> Report:
     """One report of all that was planned. ``problems`` say which reports could not be read.
 
-    A shard without a report, or with one that lacks cases, fails the run; its cases are told as not run.
+    A shard without a report, or with one that lacks cases, fails the run; its cases are told as not run. Where one was
+    interrupted and none failed in another way, so was the run.
     Raises `UsageError` for a report of another plan, or of a shard that has one already.
     """
     shards = _by_number(plan, reports)
@@ -36,9 +47,13 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
         own = _own(report, set(asked)) if report else {}
         cases |= own
         lacking = [case for case in asked if case not in own]
-        missing += [NotRun(kind="case", name=str(case), reason=f"{name} gave no result") for case in lacking]
+        ended = report is not None and report.interrupted
+        why = f"{name} was interrupted" if ended else f"{name} gave no result"
+        missing += [NotRun(kind="case", name=str(case), reason=why) for case in lacking]
         if report is None:
             failures.append(f"{name} gave no report, so {_cases(lacking)} not run")
+        elif ended:
+            failures.append(f"{name} was interrupted, so {_cases(lacking)} not run")
         elif report.failure:
             failures.append(f"{name} failed: {report.failure}")
         elif lacking:
@@ -47,6 +62,9 @@ def merge_reports(plan: Plan, reports: Sequence[Report], problems: Sequence[str]
             others = [str(case.id) for case in report.cases if case.id not in own]
             notes.append(f"{name} told of what it was not asked for, which is left out: {_listed(others)}")
     there = [shards[number] for number in sorted(shards)]
+    failing = [report for report in there if report.failure]
+    if failing and all(report.interrupted for report in failing):  # then shards without a report are of that, too
+        failures[0] = f"{INTERRUPTED}: {failures[0]}"
     place = {case.id: at for at, case in enumerate(plan.cases)}
 
     def order(case: CaseReport) -> tuple[int, int]:

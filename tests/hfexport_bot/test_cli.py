@@ -469,6 +469,22 @@ def test_an_unknown_workaround_is_two_and_names_the_nearest(changed: Any, out: P
     assert "unknown workaround 'onnx/shared'; did you mean onnx/ir_fixes/share?" in capsys.readouterr().err
 
 
+def test_an_unknown_workaround_is_refused_before_a_process_lists_those_there_are(
+    changed: Any, out: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hfexport_bot.execution.listing.list_workarounds", lambda: pytest.fail("asked a process"))
+    name, tree, runner = "onnx/ir_fixes/fix_shared_outputs", str(changed.path), FakeRunner()
+    for command in (
+        ["run", "--repo", tree, "--base", "main", "--out", str(out), "--disable-workaround", name],
+        ["check", "a", "--tree", tree, "--out", str(out), "--disable-workaround", name],
+        ["workarounds", "audit", name, "--tree", tree],
+    ):
+        assert main(command, run_cases=runner) == 2
+        said = capsys.readouterr().err
+        assert f"unknown workaround {name!r}; did you mean onnx/ir_fixes/fix_ir_shared_outputs?" in said
+    assert runner.calls == {}
+
+
 def test_patches_of_the_checkouts_own_exporters_are_disabled_by_their_ids(
     repository: Any, out: Path, capsys: Any
 ) -> None:

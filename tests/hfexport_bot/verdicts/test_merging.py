@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import date
 
 from hfexport_bot.plan import PlannedCase
+from hfexport_bot.reporting.summary import headline
 from hfexport_bot.schema import (
+    INTERRUPTED,
     Audit,
     AuditedCase,
     Blame,
@@ -109,6 +111,22 @@ def test_what_shards_say_is_said_once_and_versions_that_differ_are_both_told() -
     assert merged.notes == ("both", "A", "B")
     assert merged.versions == {"torch": "2.13.0 or 2.12.0", "onnx": "1.23.2"}
     assert merged.seconds == 2
+
+
+def test_an_interrupted_shard_makes_an_interrupted_run() -> None:
+    plan = make_plan("ABC").model_copy(update={"command": "run"})
+    broken = case(case_id("A"), OutcomeKind.ERROR).model_copy(update={"verdict": VerdictKind.REGRESSION})
+    ended = of_shard(plan, 2, [], failure=INTERRUPTED)
+    merged = merge_reports(plan, [of_shard(plan, 1, [broken]), ended])
+    assert merged.failure == (
+        "the run was interrupted: shard 2 of 3 was interrupted, so 1 case was not run; "
+        "shard 3 of 3 gave no report, so 1 case was not run"
+    )
+    assert [each.reason for each in merged.not_run] == ["shard 2 of 3 was interrupted", "shard 3 of 3 gave no result"]
+    assert headline(merged) == "the run was interrupted · 1 regression so far · safe to merge: no"
+    failed = merge_reports(plan, [of_shard(plan, 1, [broken]), ended, of_shard(plan, 3, [], failure="no wheels")])
+    assert headline(failed) == "the run failed · safe to merge: unknown"
+    assert headline(merge_reports(plan, [of_shard(plan, 1, [broken])])) == "the run failed · safe to merge: unknown"
 
 
 def test_many_missing_shards_are_counted() -> None:
