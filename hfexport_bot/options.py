@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,9 +31,22 @@ class Amount(click.FloatRange):
         return number
 
 
+class PathInRepository(click.ParamType[str]):
+    """The path of a file from a repository's root, also of a revision that is not checked out."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path = posixpath.normpath(str(value))
+        if path.startswith("/") or path.split("/")[0] == "..":
+            self.fail(f"{value!r} leads out of the repository; give a path from its root.", param, ctx)
+        return path
+
+
 #: Another place of the settings file.
 settings_file = click.option(
     "--settings",
+    type=PathInRepository(),
     metavar="PATH",
     help="The settings file, by its path from the repository's root. Default: .github/hfexport.yml.",
 )

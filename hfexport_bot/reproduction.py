@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,6 +46,8 @@ from hfexport_bot.settings import Overrides
 Say = Callable[[str], None]
 
 _LINE_CHARS = 10_000
+#: A full commit id, as the commands of reports have it.
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def parse_case(text: str) -> CaseId:
@@ -89,7 +92,7 @@ def reproduce_case(
     with ExitStack() as stack:
         if revision is not None:
             git = Git(revision[0])
-            folder = stack.enter_context(revision_tree(git, git.resolve(revision[1])))
+            folder = stack.enter_context(revision_tree(git, _commit(git, revision[1])))
             stack.enter_context(_naming(folder, f"revision {revision[1]}"))
         logs = keep / "logs" if keep else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hfexport-log-")))
         named = is_of_a_file(case_id)
@@ -117,6 +120,19 @@ def reproduce_case(
     if result.fatal:
         raise RunError(result.fatal)
     return result.outcomes[case_id]
+
+
+def _commit(git: Git, revision: str) -> str:
+    """The commit that a revision names. One of a report on a pull request may be in no clone yet, its merge least."""
+    try:
+        return git.resolve(revision)
+    except UsageError as error:
+        if not _SHA.fullmatch(revision):
+            raise
+        raise UsageError(
+            f"{error}; a pull request's commit comes by its id from the repository that the pull request is for: "
+            f"git fetch URL {revision}"
+        ) from None
 
 
 @contextmanager

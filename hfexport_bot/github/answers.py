@@ -84,7 +84,7 @@ class CheckRun(_Part):
 
 
 class Parent(_Part):
-    """A commit before another."""
+    """A commit before others."""
 
     sha: str
 
@@ -93,6 +93,12 @@ class Commit(_Part):
     """A commit."""
 
     parents: tuple[Parent, ...]
+
+
+class Comparison(_Part):
+    """Two commits side by side: the best that both come from."""
+
+    merge_base_commit: Parent
 
 
 class File(_Part):

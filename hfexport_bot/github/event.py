@@ -21,6 +21,7 @@ MAX_EVENT_BYTES = 32 << 20
 
 #: A full commit id.
 SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_DEPENDABOT = "dependabot[bot]"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 
 
@@ -202,7 +203,7 @@ def _pull_request(payload: _Payload, repository: str, environment: Mapping[str, 
     limited = ""
     if change.repository.lower() != repository.lower():
         limited = "a fork's pull request"
-    elif "dependabot[bot]" in (environment.get("GITHUB_ACTOR"), payload.maybe("pull_request.user.login")):
+    elif _DEPENDABOT in (environment.get("GITHUB_ACTOR"), payload.maybe("pull_request.user.login")):
         limited = "a pull request of Dependabot's"
     # The commit under test is GitHub's merge of both: its first parent is the base as it is now.
     merge = _job_sha(environment) if payload.name == "pull_request" else ""
@@ -234,6 +235,7 @@ def _push(payload: _Payload, repository: str, environment: Mapping[str, str]) ->
         base=base,
         head=after,
         run_id=_run_id(environment),
+        limited="a push of Dependabot's" if environment.get("GITHUB_ACTOR") == _DEPENDABOT else "",
         nothing="the push removed its branch" if gone else "",
         others=(*others, f"{after}^1"),
     )

@@ -18,8 +18,8 @@ from hfexport_bot.github.event import SHA, Event, Mode, Origin, read_event
 from hfexport_bot.github.orders import NotObeyed, Order, take_order
 from hfexport_bot.github.outputs import append_outputs, append_summary, full_summary, values_of
 from hfexport_bot.github.policy import Policy, read_policy
+from hfexport_bot.github.provenance import NotOfThisChange, check_provenance
 from hfexport_bot.github.publish import Published, Result, Wishes, problem_text, publish
-from hfexport_bot.github.pulls import is_of
 from hfexport_bot.github.report_file import REPORT_NAME, NoReport, read_report
 from hfexport_bot.reporting.text import code, one_line, plain
 from hfexport_bot.reporting.writing import write_reports
@@ -90,7 +90,7 @@ def publish_report(
             _tell(client, event, code(str(error).removeprefix("--accept: "), 400))
         raise
     source = path / REPORT_NAME if path.is_dir() else path
-    wishes = replace(options.wishes, page=_page(environment))
+    wishes = replace(options.wishes, page=_page(environment), home=_home(environment))
     try:
         return _publish(client, event, result, wishes, (source, out), environment)
     except RunError:
@@ -222,16 +222,18 @@ def _result(path: Path, ran: str) -> Result:
 
 
 def _of_this_change(client: Client | None, event: Event, result: Result) -> Result:
-    """The result, unless its report is of another commit than the event's pull request."""
+    """The result, unless its report is of another change than the event's pull request."""
     report, change = result.report, event.change
     if client is None or report is None or change is None:
         return result
     try:
-        fits = is_of(client, event.repository, report.head.sha, change)
-    except GitHubError:  # what follows will fail likewise, and say so
+        unasked = check_provenance(client, event.repository, report, change)
+    except NotOfThisChange as reason:
+        return Result(None, str(reason))
+    if not unasked:
         return result
-    name = plain(report.head.sha[:12]) or "no commit"
-    return result if fits else Result(None, f"report.json is of {name}, not of {change.sha[:12]} or a merge of it")
+    note = f"it was not checked that this compares with the pull request's base: {plain(unasked, 300)}"
+    return Result(report.model_copy(update={"notes": (*report.notes, note)}))
 
 
 def _judged(claimed: Report, policy: Policy, today: date) -> Report:
@@ -272,9 +274,13 @@ def _with_head(event: Event, head: str) -> Event:
 
 
 def _page(environment: Mapping[str, str]) -> str:
+    home, run = _home(environment), environment.get("GITHUB_RUN_ID", "")
+    return f"{home}/actions/runs/{run}" if home and run else ""
+
+
+def _home(environment: Mapping[str, str]) -> str:
     server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
-    run = environment.get("GITHUB_RUN_ID", "")
-    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+    return f"{server}/{repository}" if server and repository else ""
 
 
 def _tell(client: Client, event: Event, reason: str) -> None:

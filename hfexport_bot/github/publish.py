@@ -27,6 +27,7 @@ from hfexport_bot.github.pulls import NoPullRequest, find_pull_request, is_curre
 from hfexport_bot.reporting.summary import headline
 from hfexport_bot.reporting.text import code
 from hfexport_bot.schema import Report
+from hfexport_bot.verdicts.compare import cases_to_act_on
 
 ADVISORY = (
     "Judged by the base's settings, from outcomes that were measured by running the change's own code, which could "
@@ -48,11 +49,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Wishes:
-    """How a result is to appear. ``page`` is the address of the job that publishes it, which has the whole report."""
+    """How a result is to appear. ``page`` is the address of the job that publishes it, which has the whole report,
+    ``home`` that of the repository."""
 
     comment: CommentWhen = CommentWhen.ON_FINDING
     check_name: str = "Export check"
     page: str = ""
+    home: str = ""
 
 
 @dataclass
@@ -105,7 +108,7 @@ def problem_text(result: Result) -> str:
 
 
 def _check(event: Event, result: Result, wishes: Wishes, conclusion: Conclusion) -> Check:
-    report, footer = result.report, _footer(wishes)
+    report, footer = result.report, _footer(event, result, wishes)
     return Check(
         name=wishes.check_name,
         sha=event.sha,
@@ -159,7 +162,7 @@ def _comment(client: Client, event: Event, change: Origin, result: Result, wishe
             raise NoPullRequest("the pull request has moved on, or was closed, just now")
 
     key = re.sub(r"[^a-z0-9]+", "-", wishes.check_name.lower()).strip("-") or "check"
-    footer = _footer(wishes)
+    footer = _footer(event, result, wishes)
     if result.report:
         body = make_body(result.report, wishes.comment, footer)
     else:
@@ -168,9 +171,18 @@ def _comment(client: Client, event: Event, change: Origin, result: Result, wishe
     return keep_one_comment(client, event.repository, pull.number, key, body, author, check).url
 
 
-def _footer(wishes: Wishes) -> str:
+def _footer(event: Event, result: Result, wishes: Wishes) -> str:
     whole = f"[The whole report]({wishes.page}) · " if wishes.page else ""
-    return f"---\n{whole}{ADVISORY}\n"
+    return f"---\n{_fetching(event, result.report, wishes)}{whole}{ADVISORY}\n"
+
+
+def _fetching(event: Event, report: Report | None, wishes: Wishes) -> str:
+    """How to get the commit that the commands to reproduce are about: nobody's clone has a pull request's merge."""
+    if event.change is None or report is None or not wishes.home or not cases_to_act_on(report):
+        return ""
+    rev = report.rerun.rev
+    fetch = code(f"git fetch {wishes.home} {rev}", 400)
+    return f"A clone may need this before it can reproduce: {fetch}\n\n" if rev and rev == report.head.sha else ""
 
 
 def _note(published: Published, what: str, error: RunError, event: Event) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hfexport_bot.github.answers import Commit, Pull
-from hfexport_bot.github.client import Client, GitHubError, Parameters
-from hfexport_bot.github.event import SHA, Origin
+from hfexport_bot.github.answers import Pull
+from hfexport_bot.github.client import Client, Parameters
+from hfexport_bot.github.event import Origin
 
 
 class NoPullRequest(Exception):
@@ -15,13 +15,15 @@ class NoPullRequest(Exception):
 
 @dataclass(frozen=True)
 class PullRequest:
-    """An open pull request at one head. ``base`` is the commit that it is to be merged into, which may move on."""
+    """An open pull request at one head. ``target`` is the branch that it is to be merged into, ``base`` a commit of it:
+    both may move on."""
 
     number: int
     sha: str
     repository: str
     branch: str
     base: str = field(compare=False)
+    target: str = field(compare=False)
 
 
 def find_pull_request(client: Client, repository: str, change: Origin) -> PullRequest:
@@ -55,22 +57,6 @@ def is_current(client: Client, repository: str, pull: PullRequest) -> bool:
     return _open(client.get(f"/repos/{repository}/pulls/{pull.number}", Pull)) == pull
 
 
-def is_of(client: Client, repository: str, sha: str, change: Origin) -> bool:
-    """Whether a commit is the head of ``change``, or a merge of it into another; True also where GitHub does not have
-    the commit any more. It finds a mix-up, not a forgery."""
-    if sha == change.sha:
-        return True
-    if not SHA.fullmatch(sha):  # it came from the untrusted side, and becomes part of an address
-        return False
-    try:
-        commit = client.get(f"/repos/{repository}/commits/{sha}", Commit)
-    except GitHubError as error:
-        if error.status in (404, 409, 422):
-            return True
-        raise
-    return change.sha in {parent.sha for parent in commit.parents}
-
-
 def _same_repository(pull: PullRequest, change: Origin) -> bool:
     if change.number is not None and not change.repository:
         return True
@@ -82,4 +68,4 @@ def _open(pull: Pull) -> PullRequest | None:
     if pull.state != "open":
         return None
     home = pull.head.repo.full_name if pull.head.repo else ""
-    return PullRequest(pull.number, pull.head.sha, home, pull.head.ref, pull.base.sha)
+    return PullRequest(pull.number, pull.head.sha, home, pull.head.ref, pull.base.sha, pull.base.ref)

@@ -43,8 +43,8 @@ class World:
 
     def open_on(self, github: GitHub, repository: str) -> None:
         """Open the pull request, with its head in ``repository``."""
-        github.pull(NUMBER, self.head, repository)
-        github.commits[self.merge] = [self.base, self.head]
+        github.pull(NUMBER, self.head, repository, base={"ref": "main", "sha": self.base})
+        github.history.add(self.merge, self.base, self.head)
 
     def checkout(self, to: Path, revision: str = "", depth: int = 0) -> Path:
         """A folder as actions/checkout leaves it, in whose favour act skips that; without ``revision`` an empty one."""

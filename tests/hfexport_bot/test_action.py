@@ -163,6 +163,11 @@ def test_without_a_base_only_what_is_named_is_checked(job: Callable[..., Job]) -
         ({"comment": "sometimes"}, "input comment: 'sometimes' is not one of 'on-finding', 'always', 'never'"),
         ({"backends": "onnx tensorrt", "seconds": "x"}, "input backends: 'tensorrt' is not one of 'dynamo'"),
         ({"backends": "x", "seconds": "nan"}, "; input seconds: nan is no number"),
+        (
+            {"settings": "../../etc/passwd"},
+            "input settings: '../../etc/passwd' leads out of the repository; give a path",
+        ),
+        ({"settings": "/etc/passwd"}, "input settings: '/etc/passwd' leads out of the repository"),
         ({"max_models": "-1", "mode": "run"}, "input max-models: -1 is not in the range"),
         ({"out": "link"}, "input out: link leads through a link to"),
     ],

@@ -95,6 +95,14 @@ def test_a_revision_is_run_as_it_was_committed(zoo: Path, capsys: pytest.Capture
         assert "\n    in m.py\n" in capsys.readouterr().out
 
 
+def test_a_commit_that_is_not_there_is_told_with_how_to_get_it(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rev in ("e" * 40, "nowhere"):
+        assert run(Runner(), CASE, "--repo", str(zoo), "--rev", rev) == 2
+        said = capsys.readouterr().err
+        assert f"unknown revision '{rev}'" in said
+        assert (f"from the repository that the pull request is for: git fetch URL {rev}" in said) is (rev != "nowhere")
+
+
 def test_a_class_that_a_revision_lacks_is_told_with_the_revision(
     zoo: Path, repository: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

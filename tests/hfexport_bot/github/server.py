@@ -24,6 +24,7 @@ from openapi_core.exceptions import OpenAPIError
 from openapi_core.templating.responses.exceptions import ResponseNotFound
 from openapi_core.testing import MockRequest, MockResponse
 
+from tests.hfexport_bot.github.history import History
 from tests.hfexport_bot.github.payloads import component, description
 from tests.hfexport_bot.github.trim_openapi import ERROR
 
@@ -85,7 +86,7 @@ class GitHub:
         self.pulls: list[dict[str, Any]] = []
         self.comments: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
-        self.commits: dict[str, list[str]] = {}
+        self.history = History()
         self.permissions: dict[str, str] = {}
         self.files: dict[tuple[str, str], bytes] = {}  # by commit (empty: the default branch's) and path
         self.activity: dict[str, list[dict[str, Any]]] = {}
@@ -126,8 +127,10 @@ class GitHub:
             "repo": {"full_name": repository, "pushed_at": "2026-11-30T10:00:00Z"},
             "user": {"login": owner},
         }
-        base = {"ref": "main", "sha": "c" * 40}
-        self.pulls.append({"number": number, "state": "open", "head": head, "base": base, **more})
+        base = more.setdefault("base", {"ref": "main", "sha": "c" * 40})
+        self.history.add(sha, base["sha"])
+        self.history.branches.setdefault(base["ref"], base["sha"])
+        self.pulls.append({"number": number, "state": "open", "head": head, **more})
 
     def comment(self, number: int, body: str, login: str = BOT) -> int:
         """Write a comment as somebody; returns its id."""
@@ -167,6 +170,7 @@ class GitHub:
                 rf"{home}/issues/(?P<number>\d+)/comments": self._list_comments,
                 rf"{home}/contents/(?P<path>[^/]+)": self._get_file,
                 rf"{home}/commits/(?P<sha>\w+)": self._get_commit,
+                rf"{home}/compare/(?P<base>.+)\.\.\.(?P<head>.+)": self._compare,
                 rf"{home}/commits/(?P<sha>\w+)/check-runs": self._list_checks,
                 rf"{home}/check-runs/(?P<id>\d+)": self._get_check,
                 rf"{home}/collaborators/(?P<login>[^/]+)/permission": self._permission,
@@ -239,10 +243,15 @@ class GitHub:
         return next((each for each in self.comments if each["id"] == int(path["id"])), None)
 
     def _get_commit(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
-        if path["sha"] not in self.commits:
+        if path["sha"] not in self.history.commits:
             return _error(422, f"No commit found for SHA: {path['sha']}")
-        parents = [{"sha": sha} for sha in self.commits[path["sha"]]]
-        return 200, component("commit", {"sha": path["sha"], "parents": parents})
+        return 200, self.history.commit(path["sha"])
+
+    def _compare(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
+        if "contents" in self.refused:
+            return _error(403, "Resource not accessible by integration")
+        found = self.history.compare(unquote(path["base"]), unquote(path["head"]))
+        return (200, found) if found else _error(404, "Not Found")
 
     def _get_file(self, path: dict[str, str], query: Mapping[str, str], body: Any) -> Reply:
         if "contents" in self.refused:
@@ -436,4 +445,4 @@ def _list_of(answer: Any) -> Any:
 
 def _list_key(answer: dict[str, Any]) -> str:
     """What an answer that is an object calls the list in it."""
-    return next((key for key in ("check_runs", "workflow_runs") if key in answer), "")
+    return next((key for key in ("check_runs", "workflow_runs", "commits") if key in answer), "")

@@ -86,6 +86,11 @@ def test_who_gets_a_token_that_only_reads(tmp_path: Path, head: str | None, acto
     assert read(tmp_path, "pull_request", pull_request(head), GITHUB_ACTOR=actor).limited == limited
 
 
+def test_a_push_of_dependabots_gets_a_token_that_only_reads(tmp_path: Path) -> None:
+    assert read(tmp_path, "push", push(BASE), GITHUB_ACTOR="ada").limited == ""
+    assert read(tmp_path, "push", push(BASE), GITHUB_ACTOR="dependabot[bot]").limited == "a push of Dependabot's"
+
+
 def test_a_closed_pull_request_is_nothing_to_do(tmp_path: Path) -> None:
     found = read(tmp_path, "pull_request", pull_request(action="closed"))
     assert found.nothing == "the pull request is closed"

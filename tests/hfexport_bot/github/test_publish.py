@@ -20,7 +20,7 @@ from hfexport_bot.github.job import PublishOptions, answer_comment, client_of, p
 from hfexport_bot.github.orders import NotObeyed
 from hfexport_bot.github.publish import Published, Wishes
 from hfexport_bot.reporting.summary import merge_safety
-from hfexport_bot.schema import Component, Expected, NotRun, OutcomeKind, Report, Revision, Tried, VerdictKind
+from hfexport_bot.schema import Component, Expected, NotRun, OutcomeKind, Report, Rerun, Revision, Tried, VerdictKind
 from hfexport_bot.verdicts.likeness import told_of
 from tests.hfexport_bot.github import reports
 from tests.hfexport_bot.github.payloads import event
@@ -192,6 +192,7 @@ def of_run(job: Job, identity: int, branch: str) -> Job:
 
 
 def test_a_second_pull_request_with_the_same_head_does_not_hide_that_the_first_is_red(job: Job, github: GitHub) -> None:
+    github.history.add("d" * 40, BASE)
     github.pull(8, HEAD, FORK, branch="other", base={"ref": "release", "sha": "d" * 40})
     of_run(job, 1, "topic").publish(red())
     published = of_run(job, 2, "other").publish(clean())
@@ -239,15 +240,66 @@ def test_a_report_that_is_none_is_published_as_that(job: Job, github: GitHub, te
 
 
 def test_a_report_of_another_commit_is_published_as_that(job: Job, github: GitHub) -> None:
-    github.commits = {MERGE: ["c" * 40, "d" * 40]}
+    github.history.commits[MERGE] = ["c" * 40, "d" * 40]
     job.publish(red())
     assert github.checks[0]["conclusion"] == "failure"
     assert "report.json is of bbbbbbbbbbbb, not of aaaaaaaaaaaa or a merge of it" in github.checks[0]["output"]["title"]
     assert github.comments == []
-    github.commits = {MERGE: ["c" * 40, HEAD]}
+    github.history.commits[MERGE] = ["c" * 40, HEAD]
     job.publish(red())
     assert github.checks[0]["output"]["title"].startswith("1 regression")
     assert len(github.comments) == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (None, "report.json names no commit that it compares with"),
+        (Revision(name="main", sha="8" * 40), "report.json compares with 888888888888, which is no commit of main"),
+        (Revision(name="main", sha=MERGE), "report.json compares with bbbbbbbbbbbb, which has the change"),
+    ],
+)
+def test_a_green_report_against_another_base_is_published_as_no_report(
+    job: Job, github: GitHub, base: Revision | None, said: str
+) -> None:
+    for content in (clean(), report()):
+        job.publish(content.model_copy(update={"base": base}))
+        (check,) = github.checks
+        assert check["conclusion"] == "failure"
+        assert said in check["output"]["title"]
+        assert said in job.outputs["problem"]
+    assert github.comments == []
+
+
+def test_a_report_without_a_base_is_refused_of_pull_requests_only(job: Job, github: GitHub) -> None:
+    sweep = report().model_copy(update={"command": "sweep", "base": None})
+    job.publish(sweep)
+    values = {"before": "0" * 40, "after": HEAD, "ref": "refs/heads/main", "deleted": False}
+    job.on("push", event("push", values)).publish(sweep)
+    assert [each["conclusion"] for each in github.checks] == ["failure", "success"]
+    group = event("merge-group-checks-requested", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}})
+    job.on("merge_group", group).publish(report().model_copy(update={"base": None}))
+    assert github.checks[-1]["conclusion"] == "success"
+    assert not any("/compare/" in each for each in github.requests)
+
+
+def test_a_base_that_could_not_be_asked_for_is_told_and_no_refusal(job: Job, github: GitHub) -> None:
+    github.refused = {"contents"}
+    job.publish(clean())
+    (check,) = github.checks
+    assert check["conclusion"] == "success"
+    assert "it was not checked that this compares with the pull request's base: GET" in check["output"]["summary"]
+
+
+def test_what_fetches_the_commit_to_reproduce_is_told_where_there_is_one(job: Job, github: GitHub) -> None:
+    line = f"`git fetch https://github.example/octo/zoo {MERGE}`"
+    for again, told in (({"rev": MERGE}, True), ({"rev": "8" * 40}, False), ({"tree": "."}, False)):
+        job.publish(red().model_copy(update={"rerun": Rerun.model_validate(again)}))
+        for text in (github.bodies(7)[0], github.checks[0]["output"]["summary"]):
+            assert (line in text) is told
+            assert ("git fetch" in text) is told
+    job.publish(clean().model_copy(update={"rerun": Rerun(rev=MERGE)}))
+    assert "git fetch" not in github.bodies(7)[0]
 
 
 def test_a_number_in_the_artifact_is_of_no_use(job: Job, github: GitHub) -> None:
@@ -529,7 +581,7 @@ def test_the_client_is_the_jobs(github: GitHub) -> None:
 
 
 SETTINGS = ".github/hfexport.yml"
-BASE = "c" * 40
+BASE, OLDER = "c" * 40, "9" * 40
 
 
 def forged() -> Report:
@@ -556,13 +608,14 @@ def test_a_forged_verdict_is_not_published(job: Job, github: GitHub) -> None:
 
 def test_findings_are_accepted_by_the_bases_settings_and_by_no_others(job: Job, github: GitHub) -> None:
     entry = b"accepted:\n  - {id: 'tiny/*', reason: not shipped, expires: 2026-12-31}\n"
-    github.files = {(HEAD, SETTINGS): entry, (MERGE, SETTINGS): entry, ("", SETTINGS): entry}
+    github.history.commits[BASE] = [OLDER]
+    github.files = {(HEAD, SETTINGS): entry, (OLDER, SETTINGS): entry, ("", SETTINGS): entry}
     (case,) = red().cases
     excuse = Expected(entry="accepted (tiny/*)", reason="mine", change="in force")
     excused = red().model_copy(
         update={
             "cases": (case.model_copy(update={"verdict": VerdictKind.KNOWN, "expected": excuse}),),
-            "base": Revision(name="main", sha=MERGE),  # of the change's own choice
+            "base": Revision(name="main", sha=OLDER),  # of the change's own choice
         }
     )
     job.publish(excused)

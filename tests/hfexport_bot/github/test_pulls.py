@@ -8,7 +8,7 @@ import pytest
 
 from hfexport_bot.github.client import Answer, Client
 from hfexport_bot.github.event import Origin
-from hfexport_bot.github.pulls import NoPullRequest, PullRequest, find_pull_request, is_current, is_of
+from hfexport_bot.github.pulls import NoPullRequest, PullRequest, find_pull_request, is_current
 from tests.hfexport_bot.github.server import REPOSITORY, GitHub
 
 SHA, OTHER = "a" * 40, "b" * 40
@@ -20,7 +20,7 @@ def test_it_is_found_by_head_and_repository(github: GitHub, client: Client) -> N
     github.pull(7, SHA, FORK)
     github.pull(8, OTHER, FORK, branch="else")
     found = find_pull_request(client, REPOSITORY, Origin(SHA, FORK, "topic"))
-    assert found == PullRequest(7, SHA, FORK, "topic", "c" * 40)
+    assert found == PullRequest(7, SHA, FORK, "topic", "c" * 40, "main")
     assert found.base == "c" * 40
 
 
@@ -84,23 +84,6 @@ def test_nothing_is_found_by_the_head_alone(github: GitHub, client: Client) -> N
     with pytest.raises(NoPullRequest, match="the repository that it comes from is gone"):
         find_pull_request(client, REPOSITORY, Origin(SHA, "", "topic"))
     assert github.requests == []
-
-
-@pytest.mark.parametrize(
-    ("sha", "fits"),
-    [
-        (SHA, True),
-        ("e" * 40, True),  # a merge of it
-        ("d" * 40, False),  # a merge of another
-        ("f" * 40, True),  # GitHub does not know it any more
-        ("", False),
-        ("../pulls/7", False),
-    ],
-)
-def test_whether_a_commit_is_the_change_or_a_merge_of_it(github: GitHub, client: Client, sha: str, fits: bool) -> None:
-    github.commits = {"e" * 40: ["c" * 40, SHA], "d" * 40: ["c" * 40, OTHER]}
-    assert is_of(client, REPOSITORY, sha, Origin(SHA, FORK)) is fits
-    assert all("/commits/" in each and ".." not in each for each in github.requests)
 
 
 def test_whether_it_is_still_so(github: GitHub, client: Client) -> None:

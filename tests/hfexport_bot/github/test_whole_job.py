@@ -42,7 +42,9 @@ def merged(repository: Any, github: GitHub) -> tuple[str, str]:
     repository.git("checkout", "-q", "-b", "merge", "main")
     repository.git("merge", "-q", "--no-ff", "-m", f"Merge {head} into {base}", "topic")
     merge = repository.git("rev-parse", "HEAD")
-    github.commits[merge] = [base, head]
+    github.history.add(head, base)
+    github.history.add(merge, base, head)
+    github.history.branches["main"] = base
     return head, merge
 
 

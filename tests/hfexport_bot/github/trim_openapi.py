@@ -24,6 +24,7 @@ ENDPOINTS = {
     f"{_REPOSITORY}/collaborators/{{username}}/permission": ("get",),
     f"{_REPOSITORY}/commits/{{ref}}": ("get",),
     f"{_REPOSITORY}/commits/{{ref}}/check-runs": ("get",),
+    f"{_REPOSITORY}/compare/{{basehead}}": ("get",),
     f"{_REPOSITORY}/contents/{{path}}": ("get",),
     f"{_REPOSITORY}/issues/comments/{{comment_id}}": ("patch", "delete"),
     f"{_REPOSITORY}/issues/{{issue_number}}/comments": ("get", "post"),
