@@ -11,7 +11,9 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from hfexport_bot.changes.facts import Definition, Facts
-from hfexport_bot.changes.modules import ANYTHING, ON_DEMAND, Modules, Target, module_of
+from hfexport_bot.changes.modules import ANYTHING, NAMESPACE, ON_DEMAND, Modules, Target, module_of
+from hfexport_bot.changes.units import BODY
+from hfexport_bot.changes.uses import ASKED
 
 
 class Use(NamedTuple):
@@ -45,6 +47,7 @@ class Graph:
         self.mentions = cache(lambda attribute: tuple(self.each_mention(attribute)))
         self.resolve = cache(self._resolve)
         self._words = cache(self._read_words)
+        self._open: set[Use] = set()
 
     def definition(self, path: str, name: str) -> Definition | None:
         """A definition, its parts those of all versions of the file."""
@@ -74,7 +77,7 @@ class Graph:
             words = self._words(user)
             for definition, part, after in (*words.get(local, ()), *words.get(ANYTHING, ())):
                 if (user, definition) != (path, name):
-                    found[Use(user, definition, part, after)] = None
+                    found[Use(user, definition, part, "" if after == ASKED else after)] = None
         found |= dict.fromkeys((*self._through_modules(path, name), *self._through_others(path, name)))
         for target in ((path, name), (path, ANYTHING)):
             for user, definition, part in self._inner.get(target, ()):
@@ -88,9 +91,12 @@ class Graph:
         for holder, inside in self._holders(path):
             for user, local in self._bindings.get((holder, None), ()):
                 for definition, part, after in self._words(user).get(local, ()):
+                    if not after:
+                        yield from self._through_value(Use(user, definition, part), holder, (path, name))
+                        continue
                     first, rest = _first(after.removeprefix(inside))
                     if after.startswith(inside):
-                        leads_here = first in (name, ANYTHING)
+                        leads_here = first in (name, ANYTHING, NAMESPACE)
                     else:
                         leads_here = (path, name) in self.modules.lookup(module_of(holder), first)
                     leads_here = leads_here or (ANYTHING in first and fnmatchcase(name, first))
@@ -102,6 +108,41 @@ class Graph:
                 taken = self._takes(user, definition, part, name)
                 if taken and (path, name) in self.modules.lookup(module_of(holder), name):
                     yield Use(user, definition, part)
+
+    def _through_value(self, use: Use, holder: str, target: tuple[str, str]) -> Iterator[Use]:
+        """The use of a definition by a part that has its module, or a package that offers it, as a value: it may give
+        any name that some code takes. Where that part is a constant, such as ``ops = fast``, which is only asked for
+        names, what asks it for this one."""
+        name = target[1]
+        may_be = use.definition == BODY or self._may_be_taken(name)  # `sys.modules["other"] = fast` offers all
+        if not may_be or target not in self.modules.lookup(module_of(holder), name):
+            return
+        users = None
+        if not use.part and self._is_alias(use) and use not in self._open:
+            self._open.add(use)  # two modules may be values of each other
+            users = self.users(use.path, use.definition)
+            self._open.discard(use)
+        if users is None or not all(each.after[:1].isidentifier() for each in users):
+            yield use
+            return
+        for each in users:
+            words = {word.partition("[")[0] for word in each.after.split(".")}
+            if not words.isdisjoint((name, NAMESPACE)) or ANYTHING in each.after:
+                yield each
+
+    def _is_alias(self, use: Use) -> bool:
+        """Whether a part is that of a constant which is made of modules alone."""
+        found = self.definition(use.path, use.definition)
+        if found is None or found.kind != "constant":
+            return False
+        bare = [word for word in found.parts[use.part].names if word.isidentifier()]
+        return all(target[1] is None for word in bare for target in self.modules.local(use.path, word))
+
+    def _may_be_taken(self, name: str) -> bool:
+        """Whether any code takes an attribute of that name, or one that is chosen at run time."""
+        return not self._taking.keys().isdisjoint((name, ANYTHING)) or any(
+            fnmatchcase(name, glob) for glob in self._globs
+        )
 
     def _through_others(self, path: str, name: str) -> Iterator[Use]:
         """The parts that use a definition as ``other.Name`` where another file takes it from its own."""

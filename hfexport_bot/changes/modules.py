@@ -17,6 +17,8 @@ Target = tuple[str, str | None]
 
 #: Some name of a file, nobody knows which.
 ANYTHING = "*"
+#: Holds all names of a module.
+NAMESPACE = "__dict__"
 #: Gives a module names when they are asked for.
 ON_DEMAND = "__getattr__"
 

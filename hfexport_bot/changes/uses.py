@@ -21,12 +21,15 @@ ONLY_NAMED = "?"
 HINT = ":"
 #: Follows the name of a table that an entry is put into: to do so looks none up.
 FILLS = "="
+#: Follows the name of what is asked for an attribute by a function, such as ``getattr``, that takes nothing else of it.
+ASKED = "!"
 #: Used by code that chooses among all names of its file.
 ANY_NAME = "*"
 #: Begins the names of operators that a file may define for torch.
 OPERATORS = "torch.ops."
 #: Functions that import by a string, and that evaluate one.
 _IMPORTS = frozenset({"import_module", "__import__"})
+_ASKING = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 _EVALUATES = frozenset({"eval", "exec"})
 _CHAINED = (ast.Attribute, ast.Subscript)
 #: A part of a text that is filled in at run time.
@@ -145,6 +148,9 @@ class _Walker:
             self.walk(node.slice)
             self.pending.append((node.value.id, (FILLS,)))
             return
+        if isinstance(node.ctx, ast.Store) and getattr(getattr(node, "value", None), "attr", "") == "__dict__":
+            self.walk(getattr(node, "slice", node.value))  # to set an attribute is no use of the others
+            return
         chain: list[str] = []
         current: ast.expr = node
         if isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute):
@@ -154,9 +160,11 @@ class _Walker:
                 chain.append(current.attr)
             else:
                 literal = isinstance(current.slice, ast.Constant) and isinstance(current.slice.value, str)
-                if _calls(current.value, "globals"):
-                    self.names.add(str(current.slice.value) if isinstance(current.slice, ast.Constant) else ANY_NAME)
-                elif isinstance(node.ctx, ast.Load) and ast.unparse(current.value) == "sys.modules":
+                if _calls(current.value, "globals") and isinstance(current.slice, ast.Constant):
+                    self.names.add(str(current.slice.value))
+                    self.attrs.update(chain)
+                    return
+                if isinstance(node.ctx, ast.Load) and ast.unparse(current.value) == "sys.modules":
                     self._loaded(current.slice)
                 if not (literal and isinstance(current.value, ast.Name)):
                     self.walk(current.slice)
@@ -191,9 +199,9 @@ class _Walker:
         elif name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             self.attrs.add(str(node.args[1].value))
         called = node.func.attr if isinstance(node.func, ast.Attribute) else name
-        if called in _IMPORTS and node.args:
-            self._import_by_name(node.args[0])
-        if name in _EVALUATES:
+        if node.args:
+            self._module_by_name(called, node.args[0])
+        if name in _EVALUATES or (name == "globals" and not node.args):
             self.names.add(ANY_NAME)
         if name and name == self._first:  # `cls(...)`
             self.own.add("__init__")
@@ -205,8 +213,24 @@ class _Walker:
             self.walk(node.args[0])
             self._asked(node.args[1])
             return
-        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if name in _ASKING and arguments and isinstance(asked_of := arguments[0], ast.Name):
+            self.pending.append((asked_of.id, (ASKED,)))
+            arguments = arguments[1:]
+        for each in (node.func, *arguments):
             self.walk(each)
+
+    def _module_by_name(self, called: str, node: ast.expr) -> None:
+        """Take in a module that a function such as ``import_module`` or ``vars`` is called with first."""
+        if called in _IMPORTS:
+            self._import_by_name(node)
+        elif called == "resolve_name":  # of a module, or of a name behind a colon or the last dot
+            for written in texts_of(node, self._constants):
+                module, _, inside = written.partition(":")
+                both = (module,) if inside else (module, module.rpartition(".")[0])
+                self.imports |= {("", 0, each, None) for each in both if each}
+        elif called == "vars" and isinstance(node, ast.Name):
+            self.pending.append((node.id, (ANY_NAME,)))
 
     def _import_by_name(self, node: ast.expr) -> None:
         """Take in a module that is imported by a string, or one of those that it begins or ends like."""
@@ -263,8 +287,8 @@ class _Walker:
         for root, chain in self.pending:
             if root not in self._bound:
                 outer.append((root, chain))
-            elif chain == (FILLS,):
-                pass  # a table of its own
+            elif chain in ((FILLS,), (ASKED,)):
+                pass  # a table or an object of its own
             elif chain and root == first:
                 self.own.add(chain[0])
                 self.attrs.update(chain[1:])
