@@ -16,6 +16,7 @@ from hfexport_bot.changes.chains import Chains
 from hfexport_bot.changes.changed import Changed
 from hfexport_bot.changes.configurations import Edges, configuration_edges
 from hfexport_bot.changes.data_files import is_data, reading
+from hfexport_bot.changes.effects import Effects
 from hfexport_bot.changes.expectations import is_told_by_expectations
 from hfexport_bot.changes.exporters import Hits, affected_by_exporters, is_exporter_file
 from hfexport_bot.changes.facts import Facts
@@ -161,7 +162,15 @@ class _Selecting:
         #: The files that are no Python and that some code reads.
         self.read = {path for path, symbols in self._reading.items() if symbols}
         self._changed = Changed(
-            changes, self._sides, self._modules, self._compared, loading, layout, asked.hooks, self._reading
+            changes,
+            self._sides,
+            self._modules,
+            self._compared,
+            loading,
+            Effects(self._graph),
+            layout,
+            asked.hooks,
+            self._reading,
         )
         self._families = Families(self._graph, layout is Layout.TRANSFORMERS)
         processors = Processors(self._graph, self._trees)

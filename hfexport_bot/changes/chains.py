@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.search import Node, Reached
 from hfexport_bot.changes.symbols import Symbol, told
-from hfexport_bot.changes.units import BODY, IMPORT
+from hfexport_bot.changes.units import BODY, EFFECTS, IMPORT
 
 #: Links of a chain that are shown.
 _SHOWN = 5
@@ -76,7 +76,7 @@ class Chains:
         path = symbols[0].path
         if how.startswith("reads "):
             return f"{', '.join(names[:_NAMED])}{more} in {PurePosixPath(path).name} {how}"
-        if symbols[0].definition == IMPORT and how != "changed":
+        if symbols[0].definition in (EFFECTS, IMPORT) and how != "changed":
             return f"{PurePosixPath(path).name} {how}"
         return f"{told(names[:_NAMED], how, more)} in {self._edited(path)}{self._copied(symbols[0])}"
 
@@ -98,7 +98,7 @@ class Chains:
 
 
 def _name(node: Node) -> str:
-    if node.definition == IMPORT:
+    if node.definition in (EFFECTS, IMPORT):
         return f"the import of {PurePosixPath(node.path).name}"
     if node.definition == BODY:
         return f"module-level code of {PurePosixPath(node.path).name}"

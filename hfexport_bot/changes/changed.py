@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes import policy
+from hfexport_bot.changes.effects import Effects
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.loading import Loading
 from hfexport_bot.changes.modeling import SourceError, TooLargeError
@@ -46,6 +47,7 @@ class Changed:
         modules: Modules,
         compared: Mapping[str, Compared],
         loading: Loading,
+        effects: Effects,
         layout: Layout,
         hooks: Collection[str],
         reading: Mapping[str, Sequence[Symbol]],
@@ -56,6 +58,7 @@ class Changed:
         self._modules = modules
         self._compared = compared
         self._loading = loading
+        self._effects = effects
         self._layout = layout
         #: Files that are told of elsewhere.
         moved = [each for each in changes if each.old and each.new and each.old != each.new]
@@ -81,7 +84,7 @@ class Changed:
         elif compared.error is not None:
             yield from compared.symbols
             yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
-        elif not compared.symbols and change.old == change.new and not self._sides.left_out(change):
+        elif not (compared.symbols or self._loads(change)) and self._stays(change):
             same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
             self.leave_out(change.path, ONLY_MODE if same else ONLY_MOVED if compared.moved else ONLY_TEXT)
         elif PurePosixPath(change.path).name.startswith("modular_") and self._layout is Layout.TRANSFORMERS:
@@ -104,9 +107,20 @@ class Changed:
         lost = (Symbol(path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change))
         symbols = [*self._compared[path].symbols, *lost]
         found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
-        if not found and symbols and path not in self.failing:
+        found += self._loads(change)
+        if not found and path not in self.failing:
             self.leave_out(path, ONLY_IMPORTS)
         return found
+
+    def _stays(self, change: FileChange) -> bool:
+        return change.old == change.new and not self._sides.left_out(change)
+
+    def _loads(self, change: FileChange) -> Sequence[Symbol]:
+        """What a file loads otherwise than before, of what does something as it is loaded."""
+        if change.old != change.new:
+            return ()
+        sides = (self._sides.base, self._sides.head)
+        return [*self._effects.symbols(change.path, sides, self._compared[change.path])]
 
     def _acts(self, symbol: Symbol) -> bool:
         """Whether a symbol changed otherwise than by the order of entries that are looked up by key, and not behind the

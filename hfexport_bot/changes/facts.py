@@ -25,7 +25,7 @@ from hfexport_bot.changes.modeling import (
     public_model_classes,
 )
 from hfexport_bot.changes.registries import read_fills, read_marks
-from hfexport_bot.changes.units import WHOLE, Unit, hands_over, is_elsewhere, take_apart
+from hfexport_bot.changes.units import BODY, WHOLE, Unit, Units, acts_on_others, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
 VERSION = 21
@@ -57,7 +57,8 @@ class Facts:
     and part. ``models`` are the model classes, ``public`` those the file offers, ``generating`` those that generate.
     ``generated`` is the name of the modular file it was generated from. ``lazy``: the package offers what its files'
     ``__all__`` name. ``spans``: first and last line of each statement of the file. ``marks``: see
-    `read_marks`; ``fills``: see `read_fills`. ``loads``: what is loaded as the file is imported.
+    `read_marks`; ``fills``: see `read_fills`. ``acts``: it does something to others
+    as it is imported. ``loads``: what it loads then.
     """
 
     error: tuple[str, int] | None = None
@@ -76,6 +77,7 @@ class Facts:
     spans: Sequence[tuple[int, int]] = ()
     marks: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     fills: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    acts: bool = False
     loads: Sequence[Load] = ()
 
     @cached_property
@@ -176,6 +178,7 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
         spans=_spans(module.body),
         marks=read_marks(module, local),
         fills=read_fills(module, local),
+        acts=any(acts_on_others(node) for node in _body(units)),
         loads=list(dict.fromkeys(read_loads(module.body))),
     )
 
@@ -184,6 +187,11 @@ def _kind(unit: Unit, local: set[str]) -> str:
     """That of a unit; what runs at import ``patches`` where it sets something of others, or hands them something."""
     nodes = unit.parts.get(WHOLE, ()) if unit.kind == "body" else ()
     return "patches" if any(hands_over(node, local) for node in nodes) else unit.kind
+
+
+def _body(units: Units) -> Sequence[ast.AST]:
+    """The statements that run at import and define nothing."""
+    return units.definitions[BODY].parts.get(WHOLE, ()) if BODY in units.definitions else ()
 
 
 def _spans(body: Sequence[ast.stmt]) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from hfexport_bot.changes import policy
+from hfexport_bot.changes.effects import Effects
 from hfexport_bot.changes.families import Families
 from hfexport_bot.changes.filling import filled
 from hfexport_bot.changes.given import Given
@@ -21,7 +22,7 @@ from hfexport_bot.changes.lookups import How, Lookups
 from hfexport_bot.changes.processors import BUILDS, Processors
 from hfexport_bot.changes.registered import registered
 from hfexport_bot.changes.search import Affected, Node, Search, Visit
-from hfexport_bot.changes.units import BODY, IMPORT
+from hfexport_bot.changes.units import BODY, EFFECTS, IMPORT
 from hfexport_bot.changes.uses import HINT, ONLY_NAMED
 from hfexport_bot.schema import Task
 
@@ -44,6 +45,7 @@ class Reach:
         self._broad = families.broad
         self._lookups = Lookups(graph, families)
         self._loading = loading
+        self._effects = Effects(graph)
         self._processors = processors
         self._guards = guards
         self._more = more
@@ -142,6 +144,9 @@ class Reach:
 
     def _uses(self, node: Node, task: Task) -> Iterator[tuple[Use | Node, Task]]:
         """What uses a node: parts of definitions, and nodes that it leads to otherwise."""
+        if node.definition == EFFECTS:
+            yield from self._of_tables(node, [*self._effects.uses(node.path, node.part)], task)
+            return
         if node.part.startswith("["):
             yield from self._of_entry(node, task)
             yield from self._of_filled(node, task)
@@ -258,7 +263,10 @@ class Reach:
     def _of_filled(self, node: Node, task: Task) -> Iterator[tuple[Node, Task]]:
         """What reads the tables that a definition fills, and loads its file; through whatever other code looks the
         tables up."""
-        tables = [] if node in self._filling else [*filled(self._graph, node)]
+        if node not in self._filling:
+            yield from self._of_tables(node, [*filled(self._graph, node)], task)
+
+    def _of_tables(self, node: Node, tables: Iterable[Use], task: Task) -> Iterator[tuple[Node, Task]]:
         self._filling.add(node)  # two files may fill each other's tables
         waiting = [arrived for use in tables if (arrived := self._arrive(use, task)) is not None]
         seen = set(waiting)
@@ -286,7 +294,7 @@ class Reach:
     def _arrive(self, use: Use, task: Task, direct: bool = False) -> tuple[Node, Task] | None:
         """The node that a used or changed (``direct``) part belongs to; None where no exported path runs it."""
         path, name, part = use.path, use.definition, use.part
-        if IMPORT in (name, part):
+        if IMPORT in (name, part) or name == EFFECTS:
             return Node(path, name, part), task
         if self._transformers and policy.is_behind_boundary(path, name, part):
             return None

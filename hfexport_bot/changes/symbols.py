@@ -13,7 +13,7 @@ from hfexport_bot.changes.given import Given, functions_of, may_be_followed, whe
 from hfexport_bot.changes.imports import ChangedImport, changed_imports
 from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike
 from hfexport_bot.changes.order import CONDITION, MOVED, REORDERED, Order, Star, changed_order
-from hfexport_bot.changes.units import BODY, IMPORT, WHOLE, File, Units, acts_on_others, take_apart
+from hfexport_bot.changes.units import BODY, EFFECTS, IMPORT, WHOLE, File, Units, acts_on_others, take_apart
 
 #: How a function changed that only sets otherwise what lies behind the boundary, such as plans for several devices.
 ASIDE = "changed behind the boundary"
@@ -36,6 +36,8 @@ class Symbol:
         """As it is written: ``LlamaAttention.forward``, ``ACT2CLS['gelu']``."""
         if self.definition in (BODY, IMPORT):
             return "module-level code"
+        if self.definition == EFFECTS:
+            return f"the import of {self.part}"
         if self.part == IMPORT:
             return self.definition
         return self.definition + ("." if self.part and self.part[0] != "[" else "") + self.part

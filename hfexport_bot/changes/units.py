@@ -21,6 +21,8 @@ WHOLE = ""
 BODY = "<module>"
 #: Importing a file, whatever of it is used: what it does to others, and whether it can be done.
 IMPORT = "<import>"
+#: That a file loads another one that does something to others, which is the part.
+EFFECTS = "<effects>"
 #: Never part of a repository.
 _ELSEWHERE = sys.stdlib_module_names | {"numpy", "torch"}
 #: Ends the name of a unit that has what a file hands to a method of what it imports, such as ``TABLE.update()``.

@@ -158,3 +158,59 @@ def test_what_is_registered_with_transformers_affects_all_that_loads_the_file() 
     change = FileChange("zoo/attention.py", "zoo/attention.py")
     selection = select([change], MappingTree(base), MappingTree(head), Layout.MODELING)
     assert affected(selection) == {"AModel"}
+
+
+HOOKED = "from .reg import HOOKS\ndef hook(x): return x\nHOOKS.append(hook)\n"
+ACTS = "from . import reg\nreg.KIND.scale = 2\n"
+QUIET = "SCALE = 2\n"
+OTHER = "from .reg import HOOKS\nHOOKS.append(abs)\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "module", "expected"),
+    [
+        ("zoo/__init__.py", "from . import more\n", "", HOOKED, {"AModel"}),
+        ("zoo/__init__.py", "", "from . import more\n", HOOKED, {"AModel"}),
+        ("zoo/__init__.py", "from . import more\n", "", ACTS, {"AModel", "BModel"}),
+        ("zoo/__init__.py", "from . import more\n", "", QUIET, set()),
+        ("zoo/modeling_a.py", "from . import more\n", "", HOOKED, {"AModel"}),
+        ("zoo/modeling_b.py", "from . import more\n", "", HOOKED, set()),
+        ("zoo/modeling_a.py", "from . import more\n", "from . import through\n", HOOKED, set()),
+        ("zoo/modeling_a.py", "if 1:\n    from . import more\n", "if 2:\n    from . import more\n", HOOKED, {"AModel"}),
+        (
+            "zoo/modeling_a.py",
+            "from . import more\n",
+            "if TYPE_CHECKING:\n    from . import more\n",
+            HOOKED,
+            {"AModel"},
+        ),
+        ("zoo/modeling_a.py", "import zoo.more, zoo.other\n", "import zoo.other, zoo.more\n", HOOKED, {"AModel"}),
+        ("zoo/modeling_a.py", "import zoo.more, zoo.other\n", "import zoo.other, zoo.more\n", QUIET, set()),
+    ],
+)
+def test_an_import_that_is_there_for_what_it_does(
+    path: str, old: str, new: str, module: str, expected: set[str]
+) -> None:
+    files = {
+        "zoo/__init__.py": "",
+        "zoo/reg.py": "HOOKS = []\nclass KIND: pass\n",
+        "zoo/more.py": module,
+        "zoo/other.py": OTHER,
+        "zoo/through.py": "from . import more\n",
+        "zoo/modeling_a.py": MODEL.format(name="A", imports="from .reg import HOOKS", value="HOOKS[0](x)"),
+        "zoo/modeling_b.py": MODEL.format(name="B", imports="", value="x"),
+    }
+    sides = [MappingTree({**files, path: text + files[path]}) for text in (old, new)]
+    assert affected(select([FileChange(path, path)], *sides, Layout.MODELING)) == expected
+
+
+def test_an_import_for_what_it_does_counts_once_where_another_loaded_file_has_it_too() -> None:
+    files = {
+        "zoo/__init__.py": "from . import more\n",
+        "zoo/reg.py": "HOOKS = []\n",
+        "zoo/more.py": HOOKED,
+        "zoo/modeling_a.py": MODEL.format(name="A", imports="from .reg import HOOKS", value="HOOKS[0](x)"),
+    }
+    path = "zoo/modeling_a.py"
+    sides = [MappingTree({**files, path: text + files[path]}) for text in ("from . import more\n", "")]
+    assert not select([FileChange(path, path)], *sides, Layout.MODELING).affected
