@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import date
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -182,12 +182,29 @@ class Settings(BaseModel):
 ReadFile = Callable[[str], bytes | None]
 
 
-def read_both(base: ReadFile, head: ReadFile, names: tuple[str, str], path: str) -> tuple[SettingsFile, SettingsFile]:
-    """Read the settings of two revisions. Raises what `read_settings` raises, and `UsageError` where neither has a file
-    of a ``path`` that is not the usual one."""
+class Both(NamedTuple):
+    """The settings of two revisions; ``notes`` say why those of base are only the defaults."""
+
+    base: SettingsFile
+    head: SettingsFile
+    notes: tuple[str, ...] = ()
+
+
+def read_both(base: ReadFile, head: ReadFile, names: tuple[str, str], path: str) -> Both:
+    """Read the settings of two revisions. Where head's are right and base's are not, base has the defaults, which
+    excuse nothing, so that a change can correct them.
+
+    Raises what `read_settings` raises for head, and `UsageError` where neither has a file of a ``path`` that is not the
+    usual one.
+    """
     if path != SETTINGS_PATH and base(path) is None and head(path) is None:
         raise UsageError(f"--settings: there is no {path} in {' or in '.join(dict.fromkeys(names))}")
-    return read_settings(base, names[0], path), read_settings(head, names[1], path)
+    of_head = read_settings(head, names[1], path)
+    try:
+        return Both(read_settings(base, names[0], path), of_head)
+    except UsageError as error:
+        why = "the defaults are taken, and what head's file sets takes effect after merge"
+        return Both(SettingsFile(), of_head, (f"the base's settings cannot be read: {error}; {why}",))
 
 
 def read_settings(read: ReadFile, revision: str, file: str = SETTINGS_PATH) -> SettingsFile:
@@ -246,9 +263,10 @@ def postponed(base: SettingsFile, head: SettingsFile) -> tuple[str, ...]:
     )
 
 
-def concerning(base: SettingsFile, head: SettingsFile, path: str = SETTINGS_PATH) -> Asked:
+def concerning(both: Both, path: str = SETTINGS_PATH) -> Asked:
     """What the settings of both revisions have to do with which models a change affects: the files that they name,
     checkpoints that are other ones, and findings that are accepted on one side only."""
+    base, head, notes = both
     found = [_named_files(file) for file in (base, head)]
     globs = []
     for key in sorted(base.checkpoints.keys() | head.checkpoints.keys()):
@@ -256,7 +274,7 @@ def concerning(base: SettingsFile, head: SettingsFile, path: str = SETTINGS_PATH
             globs += [(glob, f"its checkpoint changed in {path}") for glob in (f"{key}/*", f"*/{key}/*")]
     for glob in sorted({entry.id for entry in {*base.accepted} ^ {*head.accepted}}):
         globs.append((glob, f"the accepted finding {glob} changed in {path}"))
-    keys = ", ".join(f"`{key}`" for key in postponed(base, head))
+    keys = ", ".join(f"`{key}`" for key in postponed(base, head)) or ("it can be read again" if notes else "")
     return Asked(
         hooks=found[0] | found[1],
         renamed=frozenset(found[0].keys() ^ found[1].keys()),

@@ -45,8 +45,8 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     pair = find_pair(git, base, head)
     base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
     names = f"base, {pair.base[:12]}", f"head, {pair.head[:12]}"
-    base_file, head_file = read_both(base_tree.read, head_tree.read, names, overrides.settings)
-    settings = combine(base_file, head_file, overrides)
+    both = read_both(base_tree.read, head_tree.read, names, overrides.settings)
+    settings = combine(both.base, both.head, overrides)
     layout = detect_layout(head_tree)
     engines = engines_of(settings, layout, base_tree, head_tree)
     check_disabled(settings, around, layout, engines, base_tree, head_tree)
@@ -54,7 +54,7 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     if overrides.models:
         selection = Selection(affected=resolve_on_both(overrides.models, base_tree, head_tree, layout))
     else:
-        asked = concerning(base_file, head_file, overrides.settings)
+        asked = concerning(both, overrides.settings)
         selection = select_changes(git, pair, layout, engines, reports, around.files, asked)
     every = plan(selection, settings, engines)
     if layout is Layout.TRANSFORMERS and Engine.REPO in (*engines.base, *engines.head):
@@ -69,7 +69,7 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
     taken = take_sample(every, selection, (base_tree, head_tree), settings, reports, jobs, aside)
     late = [
         f"`{key}` in {overrides.settings} takes effect after merge: base's value was used"
-        for key in postponed(base_file, head_file)
+        for key in postponed(both.base, both.head)
     ]
     files = [file for module in selection.affected for file in (module.base, module.head) if file is not None]
     return Plan(
@@ -83,6 +83,7 @@ def plan_change(repo: Path, base: str, head: str, overrides: Overrides, around: 
         shards=pack(taken.planned, recorded_seconds(reports), shards),
         not_run=(*selection.not_run, *not_planned(selection, settings.tasks), *taken.not_run),
         notes=(
+            *both.notes,
             *selection.notes,
             *late,
             *_idle(settings, every, base_tree, head_tree, layout),

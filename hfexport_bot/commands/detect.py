@@ -39,12 +39,13 @@ def detect_affected(
     pair = find_pair(git, base, head)
     base_tree, head_tree = GitTree(git, pair.base), GitTree(git, pair.head)
     names = f"base, {pair.base[:12]}", f"head, {pair.head[:12]}"
-    base_file, head_file = read_both(base_tree.read, head_tree.read, names, settings_file)
-    settings = combine(base_file, head_file, Overrides())
+    both = read_both(base_tree.read, head_tree.read, names, settings_file)
+    settings = combine(both.base, both.head, Overrides())
     layout = detect_layout(head_tree)
     engines = engines_of(settings, layout, base_tree, head_tree)
     reports = tuple(read_reports("--record", records))
-    return select_changes(git, pair, layout, engines, reports, files, concerning(base_file, head_file, settings_file))
+    found = select_changes(git, pair, layout, engines, reports, files, concerning(both, settings_file))
+    return replace(found, notes=(*both.notes, *found.notes))
 
 
 def select_changes(

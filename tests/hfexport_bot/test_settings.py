@@ -14,6 +14,7 @@ from hfexport_bot.settings import (
     Overrides,
     SettingsFile,
     combine,
+    concerning,
     in_force,
     postponed,
     read_both,
@@ -182,8 +183,21 @@ def test_accepted_findings_last_through_their_last_day() -> None:
 def test_the_file_may_be_elsewhere() -> None:
     files = {"tools/export.yml": b"reruns: 1", SETTINGS_PATH: b"reruns: 5"}
     names = ("base", "head")
-    base, head = read_both(files.get, {}.get, names, "tools/export.yml")
+    base, head, _ = read_both(files.get, {}.get, names, "tools/export.yml")
     assert (base.reruns, head.reruns) == (1, 2)
-    assert read_both({}.get, {}.get, names, SETTINGS_PATH) == (SettingsFile(), SettingsFile())
+    assert read_both({}.get, {}.get, names, SETTINGS_PATH) == (SettingsFile(), SettingsFile(), ())
     with pytest.raises(UsageError, match=r"--settings: there is no tools/other\.yml in base or in head"):
         read_both(files.get, files.get, names, "tools/other.yml")
+
+
+def test_settings_of_base_that_cannot_be_read_do_not_block_the_change_that_corrects_them() -> None:
+    names = "base, 1", "head, 2"
+    wrong = {SETTINGS_PATH: b"taks: [generate]\naccepted: [{id: a/AModel/forward/onnx/static, reason: old}]\n"}
+    right = {SETTINGS_PATH: b"accepted: [{id: a/AModel/forward/onnx/static, reason: new}]\nallow-hub: true\n"}
+    both = read_both(wrong.get, right.get, names, SETTINGS_PATH)
+    settled = combine(both.base, both.head, Overrides())
+    assert (settled.accepted, settled.allow_hub) == ((), False)
+    assert both.notes[0].startswith(f"the base's settings cannot be read: {SETTINGS_PATH} (base, 1): ")
+    assert "can be read again" in concerning(read_both(wrong.get, {}.get, names, SETTINGS_PATH)).postponed
+    with pytest.raises(UsageError, match="head, 2"):
+        read_both(right.get, wrong.get, names, SETTINGS_PATH)

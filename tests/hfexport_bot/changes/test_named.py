@@ -12,7 +12,7 @@ from hfexport_bot.changes.layout import detect_layout
 from hfexport_bot.changes.named import Asked
 from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_TEXT, Selection, is_harmless
 from hfexport_bot.changes.tree import MappingTree
-from hfexport_bot.settings import SETTINGS_PATH, SettingsFile, concerning
+from hfexport_bot.settings import SETTINGS_PATH, Both, SettingsFile, concerning
 from tests.hfexport_bot.changes.checkout import FILES
 
 MODEL = "class {0}(PreTrainedModel):\n    config_class = object\n    def forward(self): pass\n"
@@ -116,7 +116,7 @@ def test_a_case_function_that_names_no_class_selects_all() -> None:
 def test_settings_select_the_models_they_say_something_new_of(
     base: dict[str, object], head: dict[str, object], names: set[str]
 ) -> None:
-    asked = concerning(SettingsFile.model_validate(base), SettingsFile.model_validate(head))
+    asked = concerning(Both(SettingsFile.model_validate(base), SettingsFile.model_validate(head)))
     selection = run({SETTINGS_PATH: "# new"}, asked)
     assert set(affected(selection)) == names
     if not names:
@@ -127,7 +127,7 @@ def test_settings_select_the_models_they_say_something_new_of(
 
 
 def test_settings_with_other_comments_select_nothing() -> None:
-    asked = concerning(SettingsFile(), SettingsFile())
+    asked = concerning(Both(SettingsFile(), SettingsFile()))
     assert not_run(run({SETTINGS_PATH: "# new"}, asked)) == {SETTINGS_PATH: ONLY_TEXT}
 
 
