@@ -137,18 +137,20 @@ class Changed:
     def _modular(self, change: FileChange) -> None:
         """A modular file is run as what it generates: nothing of it that did not change is new."""
         folder, _, name = change.path.rpartition("/")
-        made = [
+        made = self._made_of(change.path)
+        changed = {each.path for each in self._changes}
+        others = [each for each in self._changes if each.path.rpartition("/")[0] == folder]
+        if not changed.intersection(made) and all(self._sides.generated(each) != name for each in others):
+            self.leave_out(change.path, _only_modular(made))
+
+    def _made_of(self, modular: str) -> list[str]:
+        """The files that are generated from a modular file."""
+        folder, _, name = modular.rpartition("/")
+        return [
             path
             for path in self._sides.head
             if path.rpartition("/")[0] == folder and self._sides.head[path].generated == name
         ]
-        changed = {each.path for each in self._changes}
-        others = [each for each in self._changes if each.path.rpartition("/")[0] == folder]
-        if not changed.intersection(made) and all(self._sides.generated(each) != name for each in others):
-            names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
-            self.leave_out(
-                change.path, f"only the modular file changed; {names} did not, so that the code that runs is the same"
-            )
 
     def tell_unused(self, unused: Mapping[str, Sequence[Symbol]]) -> None:
         """Name the changed symbols of each file that lead to no class that is run; a file where none of it does."""
@@ -178,7 +180,8 @@ class Changed:
         if error is not None:
             return f"{_problem(error)}; {NOT_EXPORTED}"
         if self._layout is not Layout.TRANSFORMERS:
-            return NOT_EXPORTED
+            made = self._made_of(symbol.path)
+            return NOT_EXPORTED if not made or set(made) & {*self._compared} else _only_modular(made)
         if policy.is_version(symbol.path, symbol.definition):
             return ONLY_VERSION
         if policy.only_documents(symbol.path, symbol.definition):
@@ -188,6 +191,12 @@ class Changed:
     def leave_out(self, path: str, reason: str) -> None:
         """Tell that nothing runs by a file."""
         self.not_run.append(NotRun(kind="file", name=path, reason=reason))
+
+
+def _only_modular(made: Sequence[str]) -> str:
+    """That a modular file changed and what is generated from it did not."""
+    names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
+    return f"only the modular file changed; {names} did not, so that the code that runs is the same"
 
 
 def _problem(error: SourceError, where: str = "") -> str:

@@ -6,7 +6,7 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # What an imported base class must be called to count as a model that has a forward.
 _IMPORTED_MODEL = re.compile(r"[A-Z]\w*(?:Model|For[A-Z]\w*)")
@@ -245,43 +245,64 @@ def read_classes(module: ast.Module, elsewhere: Elsewhere = nowhere) -> Classes:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The classes of one file and what they inherit, by names alone."""
+    """The classes of one file and what they inherit, by names alone. ``answers`` are kept as they are found."""
 
     classes: Mapping[str, ast.ClassDef]
     imported: Mapping[str, str]
     elsewhere: Elsewhere
+    answers: dict[tuple[_Says, str], bool] = field(default_factory=dict)
 
-    def is_pretrained(self, name: str, seen: _Seen = frozenset()) -> bool:
+    def is_pretrained(self, name: str) -> bool:
         """Whether a class derives from ``PreTrainedModel``."""
+        return self._inherits(name, Classes._says_pretrained)
+
+    def is_module(self, name: str) -> bool:
+        """Whether a class derives from ``torch.nn.Module``."""
+        return self._inherits(name, Classes._says_module)
+
+    def has_forward(self, name: str) -> bool:
+        """Whether a class has a forward that is not abstract."""
+        return self._inherits(name, Classes._says_forward)
+
+    def generates(self, name: str) -> bool:
+        """Whether a class has ``generate``."""
+        return self._inherits(name, Classes._says_generates)
+
+    def _inherits(self, name: str, says: _Says) -> bool:
+        """Whether a class, or one that it derives from, has something; where its name or body does not say, its bases
+        do. Not recursive: a file may derive any number of classes from one another."""
+        waiting, seen = [(self, name)], set[tuple[Classes, str]]()
+        found = False
+        while waiting and not found:
+            file, each = waiting.pop()
+            if (file, each) in seen:
+                continue
+            seen.add((file, each))
+            known = file.answers.get((says, each))
+            answer = says(file, each) if known is None else known
+            found = bool(answer)
+            if answer is None:
+                waiting += file._bases(each)
+        self.answers[says, name] = found
+        return found
+
+    def _says_pretrained(self, name: str) -> bool | None:
         if name.endswith("PreTrainedModel"):
             return True
-        if name not in self.classes:
-            return self._is_imported_model(name) or name.startswith("PreTrained")
-        known = seen | {(self, name)}
-        return (self, name) not in seen and any(file.is_pretrained(base, known) for file, base in self._bases(name))
+        return None if name in self.classes else self._is_imported_model(name) or name.startswith("PreTrained")
 
-    def is_module(self, name: str, seen: _Seen = frozenset()) -> bool:
-        """Whether a class derives from ``torch.nn.Module``."""
-        if name not in self.classes:
-            return name == "Module"
-        known = seen | {(self, name)}
-        return (self, name) not in seen and any(file.is_module(base, known) for file, base in self._bases(name))
+    def _says_module(self, name: str) -> bool | None:
+        return None if name in self.classes else name == "Module"
 
-    def has_forward(self, name: str, seen: _Seen = frozenset()) -> bool:
-        """Whether a class has a forward that is not abstract."""
-        if name not in self.classes:
-            return bool(_IMPORTED_FORWARD.fullmatch(name)) or self._is_imported_model(name)
-        own = _own_forward(self.classes[name])
-        if own is not None or (self, name) in seen:
-            return bool(own)
-        return any(file.has_forward(base, seen | {(self, name)}) for file, base in self._bases(name))
+    def _says_forward(self, name: str) -> bool | None:
+        if name in self.classes:
+            return _own_forward(self.classes[name])
+        return bool(_IMPORTED_FORWARD.fullmatch(name)) or self._is_imported_model(name)
 
-    def generates(self, name: str, seen: _Seen = frozenset()) -> bool:
-        """Whether a class has ``generate``."""
-        if name not in self.classes:
-            return name.endswith("GenerationMixin") or bool(_IMPORTED_GENERATING.fullmatch(name))
-        known = seen | {(self, name)}
-        return (self, name) not in seen and any(file.generates(base, known) for file, base in self._bases(name))
+    def _says_generates(self, name: str) -> bool | None:
+        if name in self.classes:
+            return None
+        return name.endswith("GenerationMixin") or bool(_IMPORTED_GENERATING.fullmatch(name))
 
     def _is_imported_model(self, name: str) -> bool:
         return (
@@ -308,4 +329,5 @@ class Classes:
                 yield self, self.imported.get(target.id, target.id)
 
 
-_Seen = frozenset[tuple[Classes, str]]
+#: What a class has by its own name or body; None leaves it to its bases.
+_Says = Callable[[Classes, str], bool | None]

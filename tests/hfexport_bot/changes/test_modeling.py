@@ -195,3 +195,10 @@ def test_generating_classes_derive_from_the_mixin_or_from_a_generating_import() 
         """
     expected = ("ToyForCausalLM", "ToyDoubleHeads", "ToyOwn", "ToyImported")
     assert generating_classes(parse(textwrap.dedent(source).encode())) == expected
+
+
+def test_any_number_of_classes_may_derive_from_one_another() -> None:
+    first = "class A0Model(GenerationMixin, PreTrainedModel):\n    def forward(self, x): return x\n"
+    source = first + "".join(f"class A{n}Model(A{n - 1}Model): pass\n" for n in range(1, 1500))
+    module = parse(source.encode())
+    assert len(model_classes(module)) == len(generating_classes(module)) == 1500

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from hfexport_bot.changes.affected import select
+from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.selection import NOT_EXPORTED, ONLY_MODE, ONLY_TEXT
+from hfexport_bot.changes.tree import MappingTree
+from hfexport_bot.schema import Layout
 from tests.hfexport_bot.changes.checkout import ALL, FAR, FILES, LAZY, SRC, TOY, affected, not_run, run
 
 
@@ -228,3 +232,18 @@ def test_what_is_installed_affects_every_model() -> None:
     comment = run({"requirements.txt": ("torch", "# why\ntorch")}, files)
     assert comment.affected == ()
     assert list(not_run(comment)) == ["requirements.txt"]
+
+
+def test_a_modular_file_whose_generated_file_did_not_change_says_so() -> None:
+    path = "zoo/modular_a.py"
+    code = (
+        "from transformers import PreTrainedModel\nclass AModel(PreTrainedModel):\n    def forward(self, x): return x\n"
+    )
+    header = "# This file was automatically generated from zoo/modular_a.py.\n"
+    files = {"zoo/modeling_a.py": header + code, path: code}
+    trees = MappingTree(files), MappingTree({**files, path: code.replace("return x", "return -x")})
+    found = select([FileChange(path, path)], *trees, Layout.MODELING)
+    assert not found.affected
+    assert [entry.reason for entry in found.not_run] == [
+        "only the modular file changed; modeling_a.py did not, so that the code that runs is the same"
+    ]
