@@ -28,7 +28,7 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import BODY, WHOLE, Unit, Units, acts_on_others, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
-VERSION = 22
+VERSION = 23
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 

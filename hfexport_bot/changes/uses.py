@@ -176,7 +176,7 @@ class _Walker:
             current = current.value
         chain.reverse()
         if isinstance(current, ast.Name):
-            self.pending.append((current.id, tuple(chain)))
+            self.pending.append((current.id, tuple(chain) or (ASKED,)))
         elif chain and _calls(current, "super"):
             self.own.add(chain[0])
             self.attrs.update(chain[1:])

@@ -63,6 +63,7 @@ def other(): pass
         ("import pkgutil", "pkgutil.resolve_name('zoo.other:op')(x)", False),
         ("from . import ops_fast\nsys.modules['zoo.fake'] = ops_fast", "x", True),
         ("from .ops_fast import *", "[each() for each in globals().values()]", True),
+        ("from . import ops_fast\nops_fast.MORE = 1\nops_fast.MORE += 1", "x.op()", False),
         ("", "importlib.import_module(f'zoo.other_{self.kind}').op(x)", False),
         ("", "importlib.import_module('zoo.other').op(x)", False),
         ("", "__import__('zoo.ops_fast', fromlist=['op']).op(x)", True),
