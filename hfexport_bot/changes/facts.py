@@ -28,7 +28,7 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import BODY, WHOLE, Unit, Units, acts_on_others, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
-VERSION = 23
+VERSION = 24
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
@@ -123,6 +123,7 @@ def read_facts(source: bytes) -> Facts:
 def _facts(module: ast.Module, source: bytes) -> Facts:
     units = take_apart(module)
     imports, stars = _imports(units.imports)
+    imported = {each.local for each in imports}
     imports = [each for each in imports if not is_elsewhere(each.level, each.module)]
     bound = {each.local for each in imports}
     local = bound | units.definitions.keys()
@@ -136,7 +137,7 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
     )
     definitions = {
         name: Definition(
-            _kind(unit, local),
+            _kind(unit, local, imported),
             unit.line,
             [base for base in map(_dotted, unit.bases) if base],
             {
@@ -183,10 +184,10 @@ def _facts(module: ast.Module, source: bytes) -> Facts:
     )
 
 
-def _kind(unit: Unit, local: set[str]) -> str:
+def _kind(unit: Unit, local: set[str], imported: set[str]) -> str:
     """That of a unit; what runs at import ``patches`` where it sets something of others, or hands them something."""
     nodes = unit.parts.get(WHOLE, ()) if unit.kind == "body" else ()
-    return "patches" if any(hands_over(node, local) for node in nodes) else unit.kind
+    return "patches" if any(hands_over(node, local, imported) for node in nodes) else unit.kind
 
 
 def _body(units: Units) -> Sequence[ast.AST]:

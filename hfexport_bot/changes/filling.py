@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hfexport_bot.changes.graph import Graph, Use
+from hfexport_bot.changes.registries import KEPT
 from hfexport_bot.changes.search import Node
 from hfexport_bot.changes.units import BODY, CALLED, IMPORT, WHOLE
 
@@ -25,6 +26,13 @@ def filled(graph: Graph, node: Node) -> Iterator[Use]:
     elif kind == "constant" and any(row.local == name for facts in graph.modules.facts[path] for row in facts.imports):
         # ``TABLE += [f]`` of one that is imported
         yield from (use for use in _tables(graph, path, name, part) if use[:2] != (path, name))
+    elif kind == "constant" and (
+        tables := {each for facts in graph.modules.facts[path] for each in facts.fills.get(name, ())}
+    ):
+        if KEPT in tables:
+            yield Use(path, IMPORT, "")
+        for table in sorted(tables - {KEPT}):
+            yield from _tables(graph, path, table, "")
     elif name == BODY and (body := graph.definition(path, BODY)) is not None:
         for word in body.parts[WHOLE].names:
             yield from _by_function(graph, path, word, "")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hfexport_bot.changes.graph import Graph, Use
+from hfexport_bot.changes.modules import ANYTHING
+from hfexport_bot.changes.registries import REGISTERING
+from hfexport_bot.changes.units import IMPORT
 from hfexport_bot.changes.uses import OPERATORS
 
 
@@ -15,6 +18,8 @@ def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
         for dotted, key in facts.marks.get(name, ()):
             if "::" in key:
                 yield from _of_operator(graph, key.strip("'\""))
+            elif REGISTERING.fullmatch(dotted) and not _is_own(graph, path, dotted.partition(".")[0]):
+                yield Use(path, IMPORT, "")
             last = dotted.rpartition(".")[2]
             for target, owner in graph.resolve(path, dotted):
                 kind = graph.kind(target, str(owner))
@@ -26,6 +31,11 @@ def registered(graph: Graph, path: str, name: str) -> Iterator[Use]:
     for base in sorted((target, str(owner)) for target, owner in graph.ancestors(path, name)):
         if base != (path, name) and any(base[1] in facts.fills for facts in graph.modules.facts.get(base[0], ())):
             yield from (use for use in graph.users(*base) if use.after[:1].isidentifier())
+
+
+def _is_own(graph: Graph, path: str, root: str) -> bool:
+    """Whether a name of a file leads to something of the repository."""
+    return any(name != ANYTHING for _, name in graph.resolve(path, root))
 
 
 def _listed(graph: Graph, path: str, name: str) -> Iterator[Use]:

@@ -294,17 +294,23 @@ def sets_elsewhere(node: ast.AST) -> bool:
     return any(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
 
 
-def hands_over(node: ast.AST, local: Collection[str]) -> bool:
+def hands_over(node: ast.AST, local: Collection[str], imported: Collection[str]) -> bool:
     """Whether a statement that runs at import sets something of others, at any depth, or hands what the file has to a
-    function of its level, which may keep it."""
+    function of its own or of what it has ``imported``, which may keep it."""
     if isinstance(node, ast.For | ast.While):
         inner = [each for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
-        return any(_calls_method(each) or hands_over(each, local) for each in inner)
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-        given = [*node.value.args, *(each.value for each in node.value.keywords)]
-        names = {each.id for value in given for each in ast.walk(value) if isinstance(each, ast.Name)}
-        return node.value.func.id in ("setattr", *local) and not names.isdisjoint(local)
+        return any(_calls_method(each) or hands_over(each, local, imported) for each in inner)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        root = root_of(node.value)
+        known = root in ("setattr", *local, *imported) and not MESSAGES.fullmatch(root)
+        return known and not given_to(node.value).isdisjoint(local)
     return sets_elsewhere(node)
+
+
+def given_to(call: ast.Call) -> set[str]:
+    """The names that a call is given, at any depth."""
+    given = [*call.args, *(each.value for each in call.keywords)]
+    return {each.id for value in given for each in ast.walk(value) if isinstance(each, ast.Name)}
 
 
 def _calls_method(node: ast.AST) -> bool:

@@ -214,3 +214,56 @@ def test_an_import_for_what_it_does_counts_once_where_another_loaded_file_has_it
     path = "zoo/modeling_a.py"
     sides = [MappingTree({**files, path: text + files[path]}) for text in ("from . import more\n", "")]
     assert not select([FileChange(path, path)], *sides, Layout.MODELING).affected
+
+
+OPERATORS = "import torch\nLIB = torch.library.Library('zoo', 'DEF')\ndef op(x): return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "runs"),
+    [
+        (OPERATORS + "LIB.impl('op', op, 'CPU')\n", True),
+        (OPERATORS + "torch.library.impl('zoo::op', 'default', op)\n", True),
+        (OPERATORS.replace("def op", "@torch.library.impl(LIB, 'op', 'CPU')\ndef op"), True),
+        ("import torch\ndef op(x): return 1\ntorch.nn.modules.module.register_module_forward_hook(op)\n", True),
+        ("import operator\nTABLE = {}\ndef op(x): return 1\noperator.setitem(TABLE, 'op', op)\n", True),
+        (OPERATORS + "LIB.define('op(Tensor x) -> Tensor')\n", False),
+        ("import functools\n@functools.lru_cache\ndef op(x): return 1\n", False),
+        ("import logging\nlogger = logging.getLogger()\ndef op(x): return 1\nlogger.info(op)\n", False),
+        ("def op(x): return 1\nprint(op)\n", False),
+        ("from others import wrap\n@wrap('op')\ndef op(x): return 1\n", False),
+        ("from others import register_op\n@register_op('op')\ndef op(x): return 1\n", True),
+        ("import collections\nOPS = collections.deque()\ndef op(x): return 1\nOPS.appendleft(op)\n", False),
+    ],
+)
+def test_what_code_of_others_is_handed_affects_what_loads_the_file(code: str, runs: bool) -> None:
+    base = {
+        "zoo/ops.py": code,
+        "zoo/modeling_a.py": MODEL.format(name="A", imports="from . import ops\n", value="x"),
+        "zoo/modeling_b.py": MODEL.format(name="B", imports="", value="x"),
+    }
+    head = {**base, "zoo/ops.py": code.replace("return 1", "return 2")}
+    selection = select([FileChange("zoo/ops.py", "zoo/ops.py")], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == ({"AModel"} if runs else set())
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "others = LOG\nothers.append(op)",
+        "_ = [LOG.append(each) for each in (op,)]",
+        "TABLE.update({name: each for name, each in globals().items() if name == 'op'})",
+    ],
+)
+def test_a_table_that_is_filled_by_another_name_or_for_each(fill: str) -> None:
+    base = {
+        "zoo/registry.py": REGISTRY,
+        "zoo/ops.py": f"from .registry import LOG, TABLE\ndef op(x): return 1\n{fill}\n",
+        "zoo/modeling_a.py": MODEL.format(
+            name="A", imports="from . import ops\nfrom .registry import LOG, TABLE\n", value="LOG, TABLE[self.kind]"
+        ),
+        "zoo/modeling_b.py": MODEL.format(name="B", imports="from . import ops\n", value="x"),
+    }
+    head = {**base, "zoo/ops.py": base["zoo/ops.py"].replace("return 1", "return 2")}
+    selection = select([FileChange("zoo/ops.py", "zoo/ops.py")], MappingTree(base), MappingTree(head), Layout.MODELING)
+    assert affected(selection) == {"AModel"}
