@@ -108,7 +108,7 @@ class Changed:
         symbols = [*self._compared[path].symbols, *lost]
         found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
         found += self._loads(change)
-        if not found and path not in self.failing:
+        if not found and symbols and path not in self.failing:
             self.leave_out(path, ONLY_IMPORTS)
         return found
 

@@ -89,6 +89,13 @@ def test_added_and_deleted_files_have_one_side() -> None:
     assert new.reason == "New was added in modeling_new.py"
 
 
+def test_a_file_that_is_only_renamed_is_not_told_to_have_other_imports() -> None:
+    helper, user = "import math\ndef scale(x): return math.sqrt(x)\n", "class M(PreTrainedModel):\n    x = scale(1)\n"
+    before = {"old.py": helper, "modeling_a.py": f"from old import scale\n{user}"}
+    after = {"new.py": helper, "modeling_a.py": f"from new import scale\n{user}"}
+    assert not any("imports" in reason for reason in reasons(run(before, after, moves={"old.py": "new.py"})).values())
+
+
 def test_a_model_that_is_renamed_with_its_file_is_removed_there_and_new_here() -> None:
     before, after = {"zoo/modeling_old.py": model("Old", "Kept")}, {"zoo/modeling_new.py": model("New", "Kept")}
     kept, gone = run(before, after, moves={"zoo/modeling_old.py": "zoo/modeling_new.py"}).affected
