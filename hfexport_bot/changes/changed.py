@@ -77,7 +77,7 @@ class Changed:
         compared = self._compared[change.path]
         if change.old not in self._sides.blobs[0] and change.new not in self._sides.blobs[1]:
             self.leave_out(change.path, "a submodule, or a link that leads to no file of the repository")
-        elif compared.both_broken and compared.error is not None:
+        elif compared.both_broken and compared.error is not None and not isinstance(compared.error, TooLargeError):
             self.leave_out(change.path, _problem(compared.error, " on both sides"))
         elif compared.error is not None and change.old is None:
             self.leave_out(change.path, _problem(compared.error))
@@ -104,8 +104,8 @@ class Changed:
     def _that_count(self, change: FileChange) -> Sequence[Symbol]:
         """The changed symbols of a file, without names that its imports bind and nobody uses or has otherwise now."""
         path = change.path
-        lost = (Symbol(path, name, IMPORT, "left out of __all__") for name in self._sides.left_out(change))
-        symbols = [*self._compared[path].symbols, *lost]
+        offered = (Symbol(path, name, IMPORT, how) for name, how in self._sides.offered_anew(change))
+        symbols = [*self._compared[path].symbols, *offered]
         found = [each for each in symbols if each.part != IMPORT or any(self._loading.uses(path, each.definition))]
         found += self._loads(change)
         if not found and symbols and path not in self.failing:
@@ -113,7 +113,7 @@ class Changed:
         return found
 
     def _stays(self, change: FileChange) -> bool:
-        return change.old == change.new and not self._sides.left_out(change)
+        return change.old == change.new and not self._sides.offered_anew(change)
 
     def _loads(self, change: FileChange) -> Sequence[Symbol]:
         """What a file loads otherwise than before, of what does something as it is loaded."""

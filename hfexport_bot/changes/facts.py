@@ -7,7 +7,6 @@ they would come out otherwise.
 from __future__ import annotations
 
 import ast
-import builtins
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -28,13 +27,12 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import BODY, WHOLE, Unit, Units, acts_on_others, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
-VERSION = 24
+VERSION = 25
 #: Larger files are data, not code.
 MAX_BYTES = 4 << 20
 
 _END = re.compile(r"[.\[]")
 _COPIED = re.compile(rb"# Copied from transformers\.(\S+)")
-_BUILTINS = frozenset(dir(builtins))
 
 
 class Definition(NamedTuple):
@@ -213,10 +211,7 @@ def _known(part: Part, local: set[str], stars: bool) -> Part:
     kept = [
         name
         for name in part.names
-        if name == ANY_NAME
-        or name.startswith(OPERATORS)
-        or (root := _END.split(name, 1)[0]) in local
-        or (stars and root not in _BUILTINS)
+        if stars or name == ANY_NAME or name.startswith(OPERATORS) or _END.split(name, 1)[0] in local
     ]
     return part._replace(names=kept, imports=part.imports)
 

@@ -63,11 +63,31 @@ class Loading:
                 yield from (Use(path, *use) for use in changed.uses)
                 if changed.at_import and changed.how == "removed":
                     yield Use(path, IMPORT, WHOLE)
-        for user in self._starring.get(module_of(path), ()):
-            if name in self._modules.exported(module_of(path)) and not self._has_its_own(user, name):
-                yield from self._graph.users_in(user, name)
+        for user in self._offered(path, name):
+            yield from self._graph.users_in(user, name)
+            for other, local in self._importers(user, name):
+                yield from self._graph.users_in(other, local)
         for user, local in self._rebound.get((module_of(path), name), ()):
             yield from self._graph.users_in(user, local)
+
+    def _offered(self, path: str, name: str) -> Sequence[str]:
+        """The files that a name of one comes to by star imports, of one another too."""
+        found: dict[str, None] = {}
+        waiting = [path]
+        while waiting:
+            module = module_of(waiting.pop())
+            for user in self._starring.get(module, ()) if name in self._modules.exported(module) else ():
+                if user not in found and not self._has_its_own(user, name):
+                    found[user] = None
+                    waiting.append(user)
+        return [*found]
+
+    def _importers(self, path: str, name: str) -> Iterator[tuple[str, str]]:
+        """The files that import a name of another by its name, and what they call it."""
+        for user, versions in self._modules.facts.items():
+            for row in versions[0].imports:
+                if row.name == name and self._modules.module(user, row.level, row.module) == module_of(path):
+                    yield user, row.local
 
     def _is_starred(self, path: str, name: str) -> bool:
         """Whether a star import of a file may bring a name."""

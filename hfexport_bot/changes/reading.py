@@ -18,6 +18,19 @@ from hfexport_bot.changes.symbols import Compared, compare
 from hfexport_bot.changes.tree import StoredTree
 from hfexport_bot.schema import Layout
 
+#: How a name is changed that a file offers to star imports on one side only.
+_LEFT_OUT, _PUT_IN = "left out of __all__", "put into __all__"
+
+
+def _names(facts: Facts) -> set[str]:
+    """The names that a file has."""
+    return {*facts.rows, *(row.local for row in facts.imports)}
+
+
+def _offers(facts: Facts) -> set[str]:
+    """The names that a file offers to star imports."""
+    return set(facts.exports) if facts.exports is not None else {name for name in _names(facts) if name[0] not in "_<"}
+
 
 class Sides:
     """Every file's facts on base and head, by path; those of a file that did not change are the same object.
@@ -60,14 +73,14 @@ class Sides:
         facts = self._facts.get(self.blobs[1].get(change.new or "", ""))
         return facts.generated if facts is not None else ""
 
-    def left_out(self, change: FileChange) -> Sequence[str]:
-        """The names that a file no longer offers to star imports, and has."""
+    def offered_anew(self, change: FileChange) -> Sequence[tuple[str, str]]:
+        """The names that a file has on both sides and offers to star imports on one of them only, and how."""
         old, new = (side.get(change.path) for side in (self.base, self.head))
-        if old is None or new is None or new.exports is None:
+        if old is None or new is None:
             return ()
-        kept = {*new.rows, *(row.local for row in new.imports)} - set(new.exports)
-        offered = old.exports if old.exports is not None else [each for each in kept if each[0] not in "_<"]
-        return sorted(kept.intersection(offered))
+        before, after = _offers(old), _offers(new)
+        left_out, put_in = (before - after) & _names(new), (after - before) & _names(old)
+        return [*((name, _LEFT_OUT) for name in sorted(left_out)), *((name, _PUT_IN) for name in sorted(put_in))]
 
     def modules(self) -> Modules:
         """Both sides in one, with a file's two versions where they differ."""

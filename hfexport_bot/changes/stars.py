@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -64,4 +65,4 @@ def _left_open(path: str, graph: Graph) -> set[str]:
         for name in part.names
     }
     bound = {name for facts in versions for name in (*facts.rows, *(row.local for row in facts.imports))}
-    return {name for name in used - bound if name.isidentifier()}
+    return {name for name in used - bound if name.isidentifier() and not hasattr(builtins, name)}

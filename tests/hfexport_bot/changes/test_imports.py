@@ -112,6 +112,16 @@ STARRED = {
     "zoo/modeling_e.py": MODEL.format(name="E", imports="from .offers import *", value="math.pi"),
     "zoo/modeling_f.py": MODEL.format(name="F", imports="from .offers import one", value="one(x)"),
 }
+#: ``offers.py`` has more than it offers; what it does not, ``kept.py`` offers or is a builtin.
+HIDING = {
+    "zoo/offers.py": "__all__ = ['one']\ndef one(x): return x\ndef two(x): return x\ndef abs(x): return x\n",
+    "zoo/kept.py": "def two(x): return -x\n",
+    "zoo/both/__init__.py": "from ..kept import *\nfrom ..offers import *\n",
+    "zoo/modeling_d.py": MODEL.format(name="D", imports="from .offers import *", value="one(x)"),
+    "zoo/modeling_e.py": MODEL.format(name="E", imports="from .offers import *", value="abs(x)"),
+    "zoo/modeling_f.py": MODEL.format(name="F", imports="from .kept import *\nfrom .offers import *", value="two(x)"),
+    "zoo/modeling_g.py": MODEL.format(name="G", imports="from .both import two", value="two(x)"),
+}
 
 
 @pytest.mark.parametrize(
@@ -125,3 +135,27 @@ STARRED = {
 )
 def test_what_is_no_longer_offered_affects_star_imports_that_use_it(old: str, new: str, expected: set[str]) -> None:
     assert affected(run("zoo/offers.py", old, new, STARRED)) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("'one'", "'one', 'abs'", {"EModel"}),
+        ("'one'", "'one', 'two'", {"FModel", "GModel"}),
+        ("__all__ = ['one']\n", "", {"EModel", "FModel", "GModel"}),
+        ("def one(x): return x\n", "def one(x): return x\ndef max(x): return x\n", set()),
+    ],
+)
+def test_what_is_newly_offered_affects_star_imports_that_hide_another_by_it(
+    old: str, new: str, expected: set[str]
+) -> None:
+    assert affected(run("zoo/offers.py", old, new, HIDING)) == expected
+
+
+def test_a_file_too_large_to_be_read_on_both_sides_affects_what_imports_it() -> None:
+    table = {
+        "zoo/table.py": "T = [" + "1, " * 1_500_000 + "2]\n",
+        "zoo/modeling_d.py": MODEL.format(name="D", imports="from .table import T", value="T[0]"),
+        "zoo/modeling_e.py": MODEL.format(name="E", imports="", value="x"),
+    }
+    assert affected(run("zoo/table.py", "2]", "3]", table)) == {"DModel"}
