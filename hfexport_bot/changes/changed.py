@@ -10,7 +10,7 @@ from hfexport_bot.changes import policy
 from hfexport_bot.changes.effects import Effects
 from hfexport_bot.changes.git import FileChange
 from hfexport_bot.changes.loading import Loading
-from hfexport_bot.changes.modeling import SourceError, TooLargeError
+from hfexport_bot.changes.modeling import TooLargeError
 from hfexport_bot.changes.modules import Modules
 from hfexport_bot.changes.order import REORDERED
 from hfexport_bot.changes.reading import Sides
@@ -78,12 +78,12 @@ class Changed:
         if change.old not in self._sides.blobs[0] and change.new not in self._sides.blobs[1]:
             self.leave_out(change.path, "a submodule, or a link that leads to no file of the repository")
         elif compared.both_broken and compared.error is not None and not isinstance(compared.error, TooLargeError):
-            self.leave_out(change.path, _problem(compared.error, " on both sides"))
+            self.leave_out(change.path, compared.error.told(" on both sides"))
         elif compared.error is not None and change.old is None:
-            self.leave_out(change.path, _problem(compared.error))
+            self.leave_out(change.path, compared.error.told())
         elif compared.error is not None:
             yield from compared.symbols
-            yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {_problem(compared.error)}")
+            yield Symbol(change.path, IMPORT, WHOLE, f"cannot be read: {compared.error.told()}")
         elif not (compared.symbols or self._loads(change)) and self._stays(change):
             same = self._sides.blobs[0].get(change.path) == self._sides.blobs[1].get(change.path)
             self.leave_out(change.path, ONLY_MODE if same else ONLY_MOVED if compared.moved else ONLY_TEXT)
@@ -178,7 +178,7 @@ class Changed:
     def _why_unused(self, symbol: Symbol) -> str:
         error = self._compared[symbol.path].error if symbol.path in self._compared else None
         if error is not None:
-            return f"{_problem(error)}; {NOT_EXPORTED}"
+            return f"{error.told()}; {NOT_EXPORTED}"
         if self._layout is not Layout.TRANSFORMERS:
             made = self._made_of(symbol.path)
             return NOT_EXPORTED if not made or set(made) & {*self._compared} else _only_modular(made)
@@ -197,10 +197,3 @@ def _only_modular(made: Sequence[str]) -> str:
     """That a modular file changed and what is generated from it did not."""
     names = " and ".join(sorted(PurePosixPath(path).name for path in made)) or "what it generates"
     return f"only the modular file changed; {names} did not, so that the code that runs is the same"
-
-
-def _problem(error: SourceError, where: str = "") -> str:
-    """Why a file is no Python."""
-    if isinstance(error, TooLargeError):
-        return f"{error}{where}"
-    return f"syntax error{where}, line {error.line}: {error}"

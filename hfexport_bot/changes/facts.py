@@ -27,9 +27,7 @@ from hfexport_bot.changes.registries import read_fills, read_marks
 from hfexport_bot.changes.units import BODY, WHOLE, Unit, Units, acts_on_others, hands_over, is_elsewhere, take_apart
 from hfexport_bot.changes.uses import ANY_NAME, OPERATORS, Part, constants_of, read_part
 
-VERSION = 25
-#: Larger files are data, not code.
-MAX_BYTES = 4 << 20
+VERSION = 26
 
 _END = re.compile(r"[.\[]")
 _COPIED = re.compile(rb"# Copied from transformers\.(\S+)")
@@ -107,8 +105,6 @@ class Facts:
 
 def read_facts(source: bytes) -> Facts:
     """Read a file's facts. What is no Python, or too large, has an error instead of them."""
-    if len(source) > MAX_BYTES:
-        return Facts(error=(f"larger than {MAX_BYTES >> 20} MiB", 0))
     try:
         module = parse(source)
         return _facts(module, source)

@@ -22,6 +22,10 @@ _IMPORTED_FORWARD = re.compile(r"GenericFor\w+")
 _GENERATED = re.compile(rb"automatically generated from (?:\S*/)?(modular_\w+\.py)")
 
 
+#: Larger files are data, not code, and their trees take some hundred times as much memory.
+MAX_BYTES = 4 << 20
+
+
 class SourceError(ValueError):
     """A file is no Python. ``line`` counts from 1, 0 when unknown."""
 
@@ -29,9 +33,17 @@ class SourceError(ValueError):
         super().__init__(message)
         self.line = line
 
+    def told(self, where: str = "") -> str:
+        """Why the file is no Python. ``where`` says on which sides."""
+        return f"syntax error{where}, line {self.line}: {self}"
+
 
 class TooLargeError(SourceError):
     """A file is data rather than code."""
+
+    def told(self, where: str = "") -> str:
+        """How large is too large."""
+        return f"{self}{where}"
 
 
 def generated_from(source: bytes) -> str:
@@ -42,6 +54,8 @@ def generated_from(source: bytes) -> str:
 
 def parse(source: bytes) -> ast.Module:
     """Parse a file's bytes, honouring its coding line. Raises `SourceError`."""
+    if len(source) > MAX_BYTES:
+        raise TooLargeError(f"larger than {MAX_BYTES >> 20} MiB, which is too large to be read", 0)
     try:
         with warnings.catch_warnings():
             # An invalid escape in the code under test is its author's business, not this command's output.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from hfexport_bot.changes import policy
-from hfexport_bot.changes.facts import MAX_BYTES, Facts
+from hfexport_bot.changes.facts import Facts
 from hfexport_bot.changes.given import Given, functions_of, may_be_followed, when_changed, without_settings_aside
 from hfexport_bot.changes.imports import ChangedImport, changed_imports
-from hfexport_bot.changes.modeling import SourceError, TooLargeError, alike
+from hfexport_bot.changes.modeling import SourceError, alike
 from hfexport_bot.changes.order import CONDITION, MOVED, REORDERED, Order, Star, changed_order
 from hfexport_bot.changes.units import BODY, EFFECTS, IMPORT, WHOLE, File, Units, acts_on_others, take_apart
 
@@ -92,8 +92,6 @@ def compare(
         common = Counter(files[0].statements) & Counter(files[1].statements)
     for source, file in zip((old, new), files, strict=True):
         try:
-            if source is not None and len(source) > MAX_BYTES:
-                raise TooLargeError(f"larger than {MAX_BYTES >> 20} MiB, which is too large to be read", 0)
             modules.append(file.parsed(_all_but(common)))
             units.append(take_apart(modules[-1], file.kinds) if source is not None else Units())
         except SourceError as problem:

@@ -100,7 +100,7 @@ def every_model(tree: Tree, layout: Layout) -> tuple[tuple[AffectedModule, ...],
         try:
             classes = public_model_classes(parse(tree.read(file.path) or b""), _elsewhere(file, tree, layout))
         except SourceError as error:
-            notes.append(f"{file.path} was left out: syntax error, line {error.line}: {error}")
+            notes.append(f"{file.path} was left out: {error.told()}")
             continue
         generating = _generating(file, tree, layout, classes)
         if classes:
@@ -252,7 +252,7 @@ def _classes(file: ModelFile, tree: Tree, layout: Layout, class_name: str | None
     except SourceError as error:
         if class_name:
             return (class_name,)  # its case runs, and ends as an error in stage `source`
-        raise UsageError(f"{file.path}: syntax error, line {error.line}: {error}") from None
+        raise UsageError(f"{file.path}: {error.told()}") from None
 
 
 def _elsewhere(file: ModelFile, tree: Tree, layout: Layout) -> Elsewhere:

@@ -7,9 +7,9 @@ import ast
 import pytest
 
 from hfexport_bot.changes import units
-from hfexport_bot.changes.facts import MAX_BYTES, Facts, read_facts
+from hfexport_bot.changes.facts import Facts, read_facts
 from hfexport_bot.changes.imports import Import
-from hfexport_bot.changes.modeling import parse
+from hfexport_bot.changes.modeling import MAX_BYTES, parse
 from hfexport_bot.changes.symbols import Symbol, compare
 from hfexport_bot.changes.units import BODY, WHOLE, take_apart
 from hfexport_bot.changes.uses import Part

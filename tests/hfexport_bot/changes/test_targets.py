@@ -129,6 +129,10 @@ def test_every_model_tells_which_files_it_leaves_out() -> None:
         ({"modeling_a.py": model("A")}, ""),
         ({"modeling_a.py": "def (", "modeling_b.py": model("B")}, ""),
         ({"modeling_a.py": "def ("}, "modeling_a.py was left out: syntax error, line 1: invalid syntax"),
+        (
+            {"modeling_a.py": "#" * (5 << 20)},
+            "modeling_a.py was left out: larger than 4 MiB, which is too large to be read",
+        ),
         ({"a.py": model("A")}, "no file is called modeling_*.py"),
     ],
 )
