@@ -4,6 +4,7 @@ followed."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import PurePosixPath
 
 from hfexport_bot.changes import policy
@@ -59,6 +60,7 @@ class Changed:
         self._compared = compared
         self._loading = loading
         self._effects = effects
+        self._loads = cache(self._find_loads)
         self._layout = layout
         #: Files that are told of elsewhere.
         moved = [each for each in changes if each.old and each.new and each.old != each.new]
@@ -115,12 +117,12 @@ class Changed:
     def _stays(self, change: FileChange) -> bool:
         return change.old == change.new and not self._sides.offered_anew(change)
 
-    def _loads(self, change: FileChange) -> Sequence[Symbol]:
+    def _find_loads(self, change: FileChange) -> Sequence[Symbol]:
         """What a file loads otherwise than before, of what does something as it is loaded."""
         if change.old != change.new:
             return ()
         sides = (self._sides.base, self._sides.head)
-        return [*self._effects.symbols(change.path, sides, self._compared[change.path])]
+        return tuple(self._effects.symbols(change.path, sides, self._compared[change.path]))
 
     def _acts(self, symbol: Symbol) -> bool:
         """Whether a symbol changed otherwise than by the order of entries that are looked up by key, and not behind the

@@ -75,7 +75,7 @@ def test_there_may_be_none() -> None:
 def test_this_projects_own_files_read_as_they_register() -> None:
     import exporters.dynamo.exporter
     import exporters.executorch.exporter
-    import exporters.onnx.exporter  # noqa: F401
+    import exporters.onnx.exporter  # noqa: F401  all three register their workarounds
     from exporters.registry import workarounds
 
     read = installed_ids()

@@ -109,7 +109,7 @@ def test_a_command_of_somebody_else(start: Start, github: GitHub, capsys: pytest
 
 def test_a_wrong_command_of_a_maintainer(start: Start, github: GitHub, capsys: pytest.CaptureFixture[str]) -> None:
     github.permissions = {"ada": "write"}
-    body = COMMENT["comment"] | {"body": "/export rum"}  # type: ignore[operator]
+    body = COMMENT["comment"] | {"body": "/export rum"}
     start("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
     assert main(["command"]) == 2
     assert capsys.readouterr().err.startswith("error: not done: there is no command 'rum'; did you mean run?")

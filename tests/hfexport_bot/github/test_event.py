@@ -16,7 +16,7 @@ from tests.hfexport_bot.github.payloads import event
 REPOSITORY = "octo/zoo"
 HEAD, MERGE, BASE = "a" * 40, "b" * 40, "c" * 40
 ZEROS = "0" * 40
-WORKFLOW_RUN = {
+WORKFLOW_RUN: dict[str, Any] = {
     "action": "completed",
     "workflow_run": {
         "id": 77,
@@ -29,7 +29,7 @@ WORKFLOW_RUN = {
         "pull_requests": [],
     },
 }
-COMMENT = {
+COMMENT: dict[str, Any] = {
     "action": "created",
     "issue": {"number": 7, "pull_request": {}},
     "comment": {"id": 5, "body": "/export run", "created_at": "2026-11-30T12:00:00Z", "user": {"login": "ada"}},
@@ -150,18 +150,18 @@ def test_a_finished_run_names_the_head_of_its_pull_request_and_no_number(tmp_pat
 
 
 def test_a_finished_run_of_a_fork_that_is_gone(tmp_path: Path) -> None:
-    payload = {"workflow_run": WORKFLOW_RUN["workflow_run"] | {"head_repository": None}}  # type: ignore[operator]
+    payload = {"workflow_run": WORKFLOW_RUN["workflow_run"] | {"head_repository": None}}
     assert read(tmp_path, "workflow_run", payload).change == Origin(HEAD, "", "topic", None)
 
 
 def test_a_finished_run_of_a_push_has_no_pull_request(tmp_path: Path) -> None:
-    run = WORKFLOW_RUN["workflow_run"] | {"event": "push"}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"event": "push"}
     found = read(tmp_path, "workflow_run", event("workflow-run-completed", {"workflow_run": run}))
     assert (found.change, found.sha) == (None, HEAD)
 
 
 def test_a_run_that_is_not_over_is_nothing_to_publish(tmp_path: Path) -> None:
-    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": None}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": None}
     payload = event("workflow-run-completed", {"action": "completed", "workflow_run": run})
     assert "types: [completed]" in read(tmp_path, "workflow_run", payload).nothing
 

@@ -164,7 +164,7 @@ def test_always_and_never(job: Job, github: GitHub) -> None:
 def test_the_check_concludes_without_a_report_too(
     job: Job, github: GitHub, ran: str, conclusion: str, said: str
 ) -> None:
-    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": ran}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": ran}
     job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
     job.publish(None)
     (check,) = github.checks
@@ -187,7 +187,7 @@ def test_a_comment_does_not_contradict_a_check_without_a_report(job: Job, github
 
 
 def of_run(job: Job, identity: int, branch: str) -> Job:
-    run = WORKFLOW_RUN["workflow_run"] | {"id": identity, "head_branch": branch}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"id": identity, "head_branch": branch}
     return job.on("workflow_run", event("workflow-run-completed", WORKFLOW_RUN | {"workflow_run": run}))
 
 
@@ -222,7 +222,7 @@ def test_where_it_is_not_clear_whose_a_result_is_it_hides_none(job: Job, github:
 
 
 def test_a_report_of_a_cancelled_run_is_no_failure_unless_it_is_red(job: Job, github: GitHub) -> None:
-    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "cancelled"}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "cancelled"}
     job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
     job.publish(clean().model_copy(update={"failure": "the run was interrupted"}))
     (check,) = github.checks
@@ -493,7 +493,7 @@ def test_other_settings_than_the_reports_are_no_accusation(job: Job, github: Git
 
 
 def test_a_run_that_waits_for_approval_is_not_published(job: Job, github: GitHub) -> None:
-    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "action_required"}  # type: ignore[operator]
+    run = WORKFLOW_RUN["workflow_run"] | {"conclusion": "action_required"}
     job.on("workflow_run", event("workflow-run-completed", {"action": "completed", "workflow_run": run}))
     published = job.publish(None)
     assert published.lines == ["Nothing to publish: the run waits for a maintainer's approval."]
@@ -526,7 +526,7 @@ def test_a_head_that_does_not_belong_there(job: Job, head: str, said: str) -> No
 
 def test_the_outputs_of_an_order(job: Job, github: GitHub) -> None:
     github.permissions = {"ada": "write"}
-    body = COMMENT["comment"] | {"body": "/export accept bert/* not yet\nthanks"}  # type: ignore[operator]
+    body = COMMENT["comment"] | {"body": "/export accept bert/* not yet\nthanks"}
     job.on("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
     answer_comment(job.environment, lambda _: job.client)
     assert job.outputs == {
@@ -543,7 +543,7 @@ def test_the_outputs_of_an_order(job: Job, github: GitHub) -> None:
 def test_a_wrong_command_of_a_maintainer_is_answered_once(job: Job, github: GitHub) -> None:
     github.permissions = {"ada": "write"}
     github.fail("after", "POST", "/comments")
-    body = COMMENT["comment"] | {"body": "/export rum"}  # type: ignore[operator]
+    body = COMMENT["comment"] | {"body": "/export rum"}
     job.on("issue_comment", event("issue-comment-created", COMMENT | {"comment": body}))
     with pytest.raises(NotObeyed, match="did you mean run"):
         answer_comment(job.environment, lambda _: job.client)
@@ -556,7 +556,7 @@ def test_a_wrong_command_of_a_maintainer_is_answered_once(job: Job, github: GitH
 
 
 def test_an_ordinary_comment_sets_an_empty_output(job: Job, github: GitHub) -> None:
-    body = COMMENT["comment"] | {"body": "nice"}  # type: ignore[operator]
+    body = COMMENT["comment"] | {"body": "nice"}
     for values in (COMMENT | {"comment": body}, COMMENT | {"issue": {"number": 7}}):
         job.on("issue_comment", event("issue-comment-created", values))
         assert answer_comment(job.environment, lambda _: job.client) is None
